@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * creds.c - as whom a request thread acts on the backing tree.
+ *
+ * The kernel decides who may do what (default_permissions, with the ACLs).  What is left to
+ * us is to be the right one when it matters who acts: the owner of what is created, the
+ * quota and the reserved blocks that a write may use, setuid bits that a write clears.
+ *
+ * So each thread carries the file-system uid and gid of its last caller and only changes them
+ * when the next caller is another: under Samba, one user's requests cost no switch at all.
+ * SECBIT_NO_SETUID_FIXUP keeps the capabilities over setfsuid(2), so that the caller's
+ * supplementary groups are not needed: a thread without CAP_DAC_OVERRIDE could not create in a
+ * 2770 directory unless it first read the groups from /proc (25 us) and believed a cache of
+ * them.  Of the capabilities a caller who is not root never has CAP_SYS_RESOURCE (quota,
+ * reserved blocks), and CAP_FSETID only where the kernel has already decided about the bits.
+ *
+ * Everything here is of one thread: raw system calls, since the C library's setfsuid and
+ * capset are per thread but its setgroups and setresuid are not.  The umask is of the
+ * thread once unshare(CLONE_FS) has been called in it.
+ *
+ * Left out: servers that decide themselves (NFS with root_squash) and want the caller's groups.
+ */
+#include "backing/creds.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "common.h"
+
+/* uid and gid for passthrough I/O: the overflow ids, owner of nothing. */
+#define NOBODY 65534
+
+static bool can_switch;
+static uint64_t permitted; /* capabilities of the process, as a mask */
+
+struct identity {
+    uid_t uid;
+    gid_t gid;
+    uint64_t effective;
+    mode_t umask;
+    bool prepared; /* the thread has its own umask, and keeps its capabilities */
+};
+
+static _Thread_local struct identity self;
+
+static int read_capabilities(uint64_t *ret_permitted, uint64_t *ret_effective)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+    if (syscall(SYS_capget, &header, data) < 0)
+        return -errno;
+    *ret_permitted = data[0].permitted | (uint64_t)data[1].permitted << 32;
+    *ret_effective = data[0].effective | (uint64_t)data[1].effective << 32;
+    return 0;
+}
+
+static int write_capabilities(uint64_t effective)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {
+        {.effective = (uint32_t)effective, .permitted = (uint32_t)permitted},
+        {.effective = (uint32_t)(effective >> 32), .permitted = (uint32_t)(permitted >> 32)},
+    };
+
+    return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+}
+
+static uint64_t mask_of(int capability)
+{
+    return UINT64_C(1) << capability;
+}
+
+void creds_start(void)
+{
+    uint64_t effective = 0;
+    const uint64_t needed = mask_of(CAP_SETUID) | mask_of(CAP_SETGID) | mask_of(CAP_SETPCAP);
+
+    umask(0);
+    if (read_capabilities(&permitted, &effective) < 0)
+        return;
+    can_switch = geteuid() == 0 && (effective & needed) == needed;
+    if (can_switch)
+        (void)setgroups(0, NULL); /* without CAP_SETGID it keeps the groups it has */
+}
+
+bool creds_can_switch(void)
+{
+    return can_switch;
+}
+
+/* Makes umask and securebits the thread's own; once a thread. */
+static int prepare_thread(void)
+{
+    if (unshare(CLONE_FS) < 0)
+        return -errno;
+    self = (struct identity){.uid = geteuid(), .gid = getegid(), .effective = permitted};
+    if (can_switch) {
+        if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
+            return -errno;
+        int r = write_capabilities(permitted);
+        if (r < 0)
+            return r;
+    }
+    self.prepared = true;
+    return 0;
+}
+
+static int become(uid_t uid, gid_t gid, uint64_t without)
+{
+    if (!self.prepared) {
+        int r = prepare_thread();
+        if (r < 0)
+            return r;
+    }
+    if (!can_switch)
+        return 0;
+
+    uint64_t effective = permitted & ~without;
+    if (effective != self.effective) {
+        int r = write_capabilities(effective);
+        if (r < 0)
+            return r;
+        self.effective = effective;
+    }
+    /* Neither call reports failure; with CAP_SETUID and CAP_SETGID they cannot fail but for an
+     * id that is -1. */
+    if (gid != self.gid) {
+        if (gid == (gid_t)-1)
+            return -EINVAL;
+        setfsgid(gid);
+        self.gid = gid;
+    }
+    if (uid != self.uid) {
+        if (uid == (uid_t)-1)
+            return -EINVAL;
+        setfsuid(uid);
+        self.uid = uid;
+    }
+    return 0;
+}
+
+int creds_act_as(uid_t uid, gid_t gid)
+{
+    return become(uid, gid, uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE));
+}
+
+int creds_act_as_unprivileged(uid_t uid, gid_t gid)
+{
+    return become(uid, gid, (uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE)) | mask_of(CAP_FSETID));
+}
+
+int creds_act_for_passthrough(void)
+{
+    return become(NOBODY, NOBODY, mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FSETID));
+}
+
+int creds_act_as_self(void)
+{
+    return become(geteuid(), getegid(), 0);
+}
+
+void creds_set_umask(mode_t mask)
+{
+    if (mask != self.umask) {
+        umask(mask);
+        self.umask = mask;
+    }
+}
+
+/* The text of /proc/PID/status, or -errno.  A thread id works as a process id there. */
+static int read_status(pid_t pid, char *buffer, size_t size)
+{
+    char path[sizeof("/proc/2147483648/status")];
+    CLEANUP_CLOSE int fd = -1;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, buffer, size - 1);
+    if (n < 0)
+        return -errno;
+    buffer[n] = '\0';
+    return 0;
+}
+
+/* Room for /proc/PID/status with 65,536 groups (NGROUPS_MAX) would be 700 KB; the first lines
+ * and some 1,500 groups do. */
+#define STATUS_MAX 16384
+
+bool creds_process_in_group(pid_t pid, gid_t gid)
+{
+    char status[STATUS_MAX];
+    unsigned long fsgid;
+
+    if (read_status(pid, status, sizeof(status)) < 0)
+        return false;
+    const char *line = strstr(status, "\nGid:");
+    if (line && sscanf(line, "\nGid: %*u %*u %*u %lu", &fsgid) == 1 && fsgid == gid)
+        return true;
+    line = strstr(status, "\nGroups:");
+    if (!line)
+        return false;
+    line += strlen("\nGroups:");
+    for (;;) {
+        char *end;
+        while (*line == ' ' || *line == '\t')
+            line++;
+        unsigned long group = strtoul(line, &end, 10);
+        if (end == line)
+            return false;
+        if (group == gid)
+            return true;
+        line = end;
+    }
+}
+
+bool creds_process_is_admin(pid_t pid)
+{
+    char status[STATUS_MAX];
+    uint64_t effective;
+
+    if (read_status(pid, status, sizeof(status)) < 0)
+        return false;
+    const char *line = strstr(status, "\nCapEff:");
+    return line && sscanf(line, "\nCapEff: %" SCNx64, &effective) == 1 &&
+           (effective & mask_of(CAP_SYS_ADMIN)) != 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * fs.c - what the FUSE operations share: who asks, which file is meant, and the answers that
+ * many of them give.
+ */
+#include "fs/fs.h"
+
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "common.h"
+#include "fs/resolve.h"
+
+struct foldfs *fs_begin(fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    int r = creds_act_as(ctx->uid, ctx->gid);
+    if (r < 0) {
+        fs_reply(req, r);
+        return NULL;
+    }
+    return fuse_req_userdata(req);
+}
+
+struct node *fs_node(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino)
+{
+    struct node *node = node_get(fs->nodes, ino);
+
+    if (!node)
+        fs_reply(req, -ESTALE);
+    return node;
+}
+
+bool fs_reach(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino, struct reached *ret_reached)
+{
+    struct node *node = fs_node(fs, req, ino);
+
+    if (!node)
+        return false;
+    int r = reach_get(fs, node, ret_reached);
+    if (r < 0)
+        fs_reply(req, r);
+    return r == 0;
+}
+
+void fs_reply(fuse_req_t req, int r)
+{
+    fuse_reply_err(req, -r);
+}
+
+static struct timespec to_timespec(const struct statx_timestamp *time)
+{
+    return (struct timespec){.tv_sec = time->tv_sec, .tv_nsec = time->tv_nsec};
+}
+
+void fs_attr(const struct node *node, const struct statx *st, struct stat *ret_attr)
+{
+    *ret_attr = (struct stat){
+        .st_ino = fsys_shown_ino(node->key.fsys, st->stx_ino),
+        .st_mode = st->stx_mode,
+        .st_nlink = st->stx_nlink,
+        .st_uid = st->stx_uid,
+        .st_gid = st->stx_gid,
+        .st_rdev = makedev(st->stx_rdev_major, st->stx_rdev_minor),
+        .st_size = (off_t)st->stx_size,
+        .st_blksize = (blksize_t)st->stx_blksize,
+        .st_blocks = (blkcnt_t)st->stx_blocks,
+        .st_atim = to_timespec(&st->stx_atime),
+        .st_mtim = to_timespec(&st->stx_mtime),
+        .st_ctim = to_timespec(&st->stx_ctime),
+    };
+}
+
+void fs_entry(const struct foldfs *fs, const struct node *node, const struct statx *st,
+              struct fuse_entry_param *ret_entry)
+{
+    *ret_entry = (struct fuse_entry_param){
+        .ino = node->id,
+        .attr_timeout = fs->options->attr_timeout,
+        .entry_timeout = node_is_dir(node) ? fs->options->entry_timeout : 0,
+    };
+    fs_attr(node, st, &ret_entry->attr);
+}
+
+void fs_reply_entry(struct foldfs *fs, fuse_req_t req, struct node *parent, int dir_fd,
+                    const char *name, const struct statx *st)
+{
+    struct fuse_entry_param entry;
+    struct node *node;
+
+    int r = node_look_up(fs->nodes, parent, dir_fd, name, st, &node);
+    if (r < 0) {
+        fs_reply(req, r);
+        return;
+    }
+    fs_entry(fs, node, st, &entry);
+    if (fuse_reply_entry(req, &entry) < 0) /* the caller was interrupted: no reference */
+        node_forget(fs->nodes, node, 1);
+}
+
+int change_begin(struct foldfs *fs, struct node *node, int fd, struct change *ret_change)
+{
+    struct change change = {.fd = fd};
+
+    int r = node_index_dir(fs, node, &change.dir);
+    if (r < 0)
+        return r;
+    index_begin_change(change.dir, scan_stat, &change.fd);
+    *ret_change = change;
+    return 0;
+}
+
+void change_end(struct change *change)
+{
+    if (change->dir)
+        index_end_change(change->dir, scan_stat, &change->fd);
+    change->dir = NULL;
+}

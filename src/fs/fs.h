@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * fs.h - one mounted tree, and what the FUSE operations share.
+ *
+ * The operations are in a file for each family: lookup.c, create.c, remove.c, rename.c, dir.c,
+ * open.c, data.c, attr.c, xattr.c, ioctl.c; ops.c lists them.  Each runs in a thread
+ * of libfuse's, answers its request exactly once, and begins with fs_begin().
+ *
+ * Lock order: name locks (namelock.h); the index's locks; a node's data lock (open.h); the
+ * node table's; the descriptor cache's; the file-system list's.
+ */
+#ifndef FOLDFS_FS_FS_H
+#define FOLDFS_FS_FS_H
+
+#include "backing/creds.h"
+#include "backing/file.h"
+#include "backing/fsys.h"
+#include "coherence/scan.h"
+#include "fs/fuse.h"
+#include "fs/node.h"
+#include "fs/reach.h"
+#include "fs/slots.h"
+#include "index/index.h"
+#include "options.h"
+
+struct foldfs {
+    const struct options *options;
+    int root_fd;
+    struct fsys_list *fsys_list;
+    struct index *index;
+    struct node_table *nodes;
+    struct reach_cache *reach;
+    struct slots *files; /* open files and directories */
+    struct fuse_session *session;
+    /* Set by ops_init(), when the kernel has said what it can do: */
+    bool passthrough;
+    bool kill_flag;           /* kill_suidgid of a request can be believed */
+    bool refused;             /* the kernel lacks what the options insist on; said in the log */
+    void (*ready)(void *ctx); /* called when the kernel's first request has come */
+    void *ready_ctx;
+};
+
+/* The file system of REQ, with this thread acting as the request's caller.  NULL: the request
+ * was answered with an error. */
+struct foldfs *fs_begin(fuse_req_t req);
+
+/* The node with nodeid INO; NULL: REQ was answered with ESTALE. */
+struct node *fs_node(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino);
+
+/* The same, and a descriptor on its file; false: REQ was answered with an error. */
+bool fs_reach(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino, struct reached *ret_reached);
+
+/* Answers with an errno for R, 0 or negative; errno.h's numbers only. */
+void fs_reply(fuse_req_t req, int r);
+
+/* What FUSE is told of a file. */
+void fs_attr(const struct node *node, const struct statx *st, struct stat *ret_attr);
+
+/* What FUSE is told of a name that leads to NODE: attributes and how long to believe both.
+ * strict: names of directories for the entry timeout, since the kernel has one dentry for a
+ * directory; all others are asked for at every use. */
+void fs_entry(const struct foldfs *fs, const struct node *node, const struct statx *st,
+              struct fuse_entry_param *ret_entry);
+
+/* Answers a request that made or found NAME in PARENT (open as DIR_FD), whose stat is ST. */
+void fs_reply_entry(struct foldfs *fs, fuse_req_t req, struct node *parent, int dir_fd,
+                    const char *name, const struct statx *st);
+
+/* A change of ours to directory NODE (open as FD): its stamp will move by it. */
+struct change {
+    struct index_dir *dir; /* NULL: none */
+    int fd;
+};
+#define CHANGE_END __attribute__((cleanup(change_end)))
+int change_begin(struct foldfs *fs, struct node *node, int fd, struct change *ret_change);
+void change_end(struct change *change);
+
+/* The operations. */
+extern const struct fuse_lowlevel_ops fs_ops;
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * lookup.c - LOOKUP, FORGET, BATCH_FORGET, and GETXATTR's answer to "what is it really called".
+ *
+ * An absent name is answered with an error, which the kernel does not cache: a cached negative
+ * dentry of one spelling would outlive the creation of another.
+ */
+#include "fs/lookup.h"
+
+#include <string.h>
+
+#include "fs/namelock.h"
+#include "fs/resolve.h"
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    TARGET_PUT struct target target = {0};
+    struct resolved found;
+    struct foldfs *fs = fs_begin(req);
+
+    if (!fs || !target_get(fs, req, parent, name, &target))
+        return;
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
+    int r = resolve(fs, &target, &found);
+    if (r < 0)
+        fs_reply(req, r);
+    else if (found.match == INDEX_ABSENT)
+        fs_reply(req, -ENOENT);
+    else
+        fs_reply_entry(fs, req, target.parent, target.dir.fd, found.name.bytes, &found.st);
+}
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
+{
+    struct foldfs *fs = fuse_req_userdata(req);
+    struct node *node = node_get(fs->nodes, ino);
+
+    if (node)
+        node_forget(fs->nodes, node, nlookup);
+    fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+    struct foldfs *fs = fuse_req_userdata(req);
+
+    for (size_t i = 0; i < count; i++) {
+        struct node *node = node_get(fs->nodes, forgets[i].ino);
+        if (node)
+            node_forget(fs->nodes, node, forgets[i].nlookup);
+    }
+    fuse_reply_none(req);
+}
+
+int lookup_real_name(struct foldfs *fs, struct reached *dir, const char *name,
+                     struct index_name *ret_name)
+{
+    struct target target = {
+        .parent = dir->node, .dir = *dir, .name = name, .len = strlen(name)};
+    struct resolved found;
+
+    if (target.len == 0 || target.len > FOLDFS_NAME_MAX || strchr(name, '/'))
+        return -EINVAL;
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(dir->node->id, name, target.len));
+    int r = resolve_folded(fs, &target, &found);
+    if (r < 0)
+        return r;
+    if (found.match == INDEX_ABSENT)
+        return -ENODATA;
+    *ret_name = found.name;
+    return 0;
+}

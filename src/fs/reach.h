@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * reach.h - from a node to a descriptor on its file.
+ */
+#ifndef FOLDFS_FS_REACH_H
+#define FOLDFS_FS_REACH_H
+
+#include "fs/node.h"
+
+struct foldfs;
+struct reach_cache;
+
+/* At most LIMIT descriptors are kept that nobody is using. */
+int reach_cache_new(unsigned limit, struct reach_cache **ret_cache);
+void reach_cache_free(struct reach_cache *cache);
+
+/* A borrowed O_PATH descriptor; give it back with reach_put() (REACHED_PUT does at the end of
+ * its scope). */
+struct reached {
+    struct foldfs *fs;
+    struct node *node; /* NULL: nothing is borrowed */
+    int fd;
+};
+#define REACHED_PUT __attribute__((cleanup(reach_put)))
+
+/* Borrows a descriptor on NODE's file: one that is held, or opened by its handle, or by its
+ * place.  -ESTALE: the file is no more, or not where it was; then the kernel looks it up
+ * again.  May block on the tree; any thread. */
+int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached);
+void reach_put(struct reached *reached);
+
+/* NODE's file is about to lose its name (or has none): the descriptor that REACHED borrowed is
+ * held until the kernel forgets the node, since O_PATH descriptors of programs go on. */
+void reach_hold(struct reached *reached);
+
+/* The same with a descriptor of the caller's, which is taken over. */
+void reach_hold_fd(struct foldfs *fs, struct node *node, int fd);
+
+/* Closes NODE's descriptor if nobody is using it: an open one keeps an NFS client from
+ * removing the file. */
+void reach_drop(struct foldfs *fs, struct node *node);
+
+/* NODE is about to be freed. */
+void reach_forget(struct foldfs *fs, struct node *node);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * remove.c - UNLINK and RMDIR: the entry that the name means loses its name.
+ */
+#include "fs/remove.h"
+
+#include "common.h"
+#include "fs/namelock.h"
+#include "fs/resolve.h"
+#include "fs/victim.h"
+
+/* FLAGS as unlinkat(2) takes them. */
+static int remove_entry(struct foldfs *fs, const struct target *target, int flags)
+{
+    CHANGE_END struct change change = {0};
+    VICTIM_PUT struct victim victim = {0};
+    struct resolved found;
+
+    int r = change_begin(fs, target->parent, target->dir.fd, &change);
+    if (r < 0)
+        return r;
+    r = resolve(fs, target, &found);
+    if (r < 0)
+        return r;
+    if (found.match == INDEX_ABSENT)
+        return -ENOENT;
+    victim_get(fs, &found.st, &victim);
+    if (unlinkat(target->dir.fd, found.name.bytes, flags) < 0)
+        return -errno;
+    index_remove(change.dir, found.name.bytes, found.name.len);
+    victim_removed(&victim);
+    return 0;
+}
+
+static void remove_and_reply(fuse_req_t req, fuse_ino_t parent, const char *name, int flags)
+{
+    TARGET_PUT struct target target = {0};
+    struct foldfs *fs = fs_begin(req);
+
+    if (!fs || !target_get(fs, req, parent, name, &target))
+        return;
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
+    fs_reply(req, remove_entry(fs, &target, flags));
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    remove_and_reply(req, parent, name, 0);
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+    remove_and_reply(req, parent, name, AT_REMOVEDIR);
+}
