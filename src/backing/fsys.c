@@ -102,12 +102,12 @@ static bool read_id(int fd, const struct statfs *sfs, uint8_t *ret_id)
     struct xfs_geometry_v1 geometry;
     struct fs_uuid uuid;
     uint64_t fsid[2] = {(uint32_t)sfs->f_type, 0};
+    _Static_assert(sizeof(sfs->f_fsid) == sizeof(fsid[1]), "fsid_t is two ints");
 
     switch ((uint32_t)sfs->f_type) {
     case EXT4_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
     case MAGIC_ZFS:
-        _Static_assert(sizeof(sfs->f_fsid) == sizeof(fsid[1]), "fsid_t is two ints");
         memcpy(&fsid[1], &sfs->f_fsid, sizeof(fsid[1]));
         if (fsid[1] == 0)
             return false;
