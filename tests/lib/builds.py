@@ -7,6 +7,7 @@ are errors in every run.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,10 @@ OPTIONS = {
     'asan': ('-Db_sanitize=address,undefined', *SANITIZE),
     'tsan': ('-Db_sanitize=thread', *SANITIZE),
 }
+
+
+# Lines that meson and ninja print while all goes well
+PROGRESS = re.compile(r'\[\d+/\d+\] |INFO: |ninja: Entering ')
 
 
 class BuildError(Exception):
@@ -39,7 +44,8 @@ class Build:
                               errors='replace', stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, check=False)
         if done.returncode:
-            raise BuildError('\n'.join(done.stdout.splitlines()[-40:]))
+            lines = [line for line in done.stdout.splitlines() if not PROGRESS.match(line)]
+            raise BuildError('\n'.join(lines[-40:]))
 
     def make(self):
         if not os.path.exists(os.path.join(self.path, 'build.ninja')):

@@ -36,6 +36,10 @@ SANITIZER_OPTIONS = {
 }
 
 
+# The thread sanitizer's shadow memory wants its place, which random addresses may take.
+WRAPPER = {'tsan': ('setarch', '-R')}
+
+
 class Program:
     """A test program under one build; SOURCES hold its text, for -k and marks."""
 
@@ -88,8 +92,8 @@ class Run:
         with open(output, 'wb') as out, open(errors, 'wb') as err:
             process = subprocess.Popen(
                 ['unshare', '--mount', '--propagation', 'private', '--pid', '--fork',
-                 '--kill-child=KILL', '--mount-proc', 'bash', '-c', INIT, 'init',
-                 self.program.path],
+                 '--kill-child=KILL', '--mount-proc', *WRAPPER.get(self.build.variant, ()),
+                 'bash', '-c', INIT, 'init', self.program.path],
                 env=self._environment(directory), cwd=directory, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True)
             try:
