@@ -99,11 +99,13 @@ bool creds_can_switch(void)
     return can_switch;
 }
 
-/* Makes umask and securebits the thread's own; once a thread. */
+/* Makes umask and securebits the thread's own; once a thread.  A thread begins with the ids and
+ * the umask that the thread which started it had at that moment. */
 static int prepare_thread(void)
 {
     if (unshare(CLONE_FS) < 0)
         return -errno;
+    umask(0);
     self = (struct identity){.uid = geteuid(), .gid = getegid(), .effective = permitted};
     if (can_switch) {
         if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) < 0)
@@ -111,6 +113,8 @@ static int prepare_thread(void)
         int r = write_capabilities(permitted);
         if (r < 0)
             return r;
+        setfsgid(self.gid);
+        setfsuid(self.uid);
     }
     self.prepared = true;
     return 0;

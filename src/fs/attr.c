@@ -122,8 +122,8 @@ static int set_all(struct foldfs *fs, fuse_req_t req, int fd, const struct stat 
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
                 struct fuse_file_info *fi)
 {
-    CHANGE_END struct change change = {0};
     REACHED_PUT struct reached reached = {0};
+    CHANGE_END struct change change = {0};
     struct foldfs *fs = fs_begin(req);
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
@@ -131,6 +131,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
     int r = node_is_dir(reached.node) ? change_begin(fs, reached.node, reached.fd, &change) : 0;
     if (r == 0)
         r = set_all(fs, req, reached.fd, attr, to_set, fi);
+    change_end(&change);
     if (r < 0)
         fs_reply(req, r);
     else

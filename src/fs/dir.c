@@ -230,12 +230,18 @@ static bool add_plus(struct listing *listing, const struct dirent64 *entry)
     return true;
 }
 
-static void reply_listing(fuse_req_t req, off_t offset, struct listing *listing, add_fn add)
+/* The same from position OFFSET on.  The lock must be free before the answer goes out, after
+ * which the directory may be closed. */
+static int fill_from(struct listing *listing, off_t offset, add_fn add)
 {
     LOCK_FOR_SCOPE(&listing->dir->lock);
     int r = seek_to(listing->dir, offset);
-    if (r == 0)
-        r = fill(listing, add);
+    return r < 0 ? r : fill(listing, add);
+}
+
+static void reply_listing(fuse_req_t req, off_t offset, struct listing *listing, add_fn add)
+{
+    int r = fill_from(listing, offset, add);
     if (r < 0)
         fs_reply(req, r);
     else if (fuse_reply_buf(req, listing->buffer, listing->used) == 0)

@@ -66,7 +66,8 @@ void fs_entry(const struct foldfs *fs, const struct node *node, const struct sta
 void fs_reply_entry(struct foldfs *fs, fuse_req_t req, struct node *parent, int dir_fd,
                     const char *name, const struct statx *st);
 
-/* A change of ours to directory NODE (open as FD): its stamp will move by it. */
+/* A change of ours to directory NODE (open as FD): its stamp will move by it.  Both must
+ * outlive the change, which must end before the request is answered. */
 struct change {
     struct index_dir *dir; /* NULL: none */
     int fd;

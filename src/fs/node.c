@@ -8,8 +8,8 @@
  * taken out of the hash, and lives on until the kernel forgets it.
  *
  * A node counts the kernel's references (nlookup) and ours (pins), and goes with the last of
- * both.  Requests need no pin on the nodeids that they carry: the kernel holds the inode
- * until it has the answer.
+ * both.  The kernel holds the inodes that a request names until it has the answer, and no
+ * longer: what a request uses after that must be pinned (as reach_get() does).
  *
  * A node is about 170 bytes, since a find(1) over the tree leaves one for each file.  So what
  * only some need is allocated apart: a descriptor (reach.c), data of open files (open.c), the
@@ -141,7 +141,7 @@ struct node *node_get(struct node_table *table, uint64_t id)
 /* With the lock held: takes NODE out of the hash if nothing refers to it. */
 static bool unhash_if_unused(struct node_table *table, struct node *node)
 {
-    if (node->nlookup > 0 || node->pins > 0)
+    if (node->nlookup > 0 || atomic_load(&node->pins) > 0)
         return false;
     if (node->hashed)
         HASH_DEL(table->by_inode, node);
@@ -156,7 +156,7 @@ static void free_chain(struct node_table *table, struct node *node)
         struct node *parent = node_free(table, node);
         if (parent) {
             LOCK_FOR_SCOPE(&table->lock);
-            parent->pins--;
+            atomic_fetch_sub(&parent->pins, 1);
             if (!unhash_if_unused(table, parent))
                 parent = NULL;
         }
@@ -181,7 +181,7 @@ void node_unpin(struct node_table *table, struct node *node)
 {
     {
         LOCK_FOR_SCOPE(&table->lock);
-        node->pins--;
+        atomic_fetch_sub(&node->pins, 1);
         if (!unhash_if_unused(table, node))
             return;
     }
@@ -263,7 +263,7 @@ static struct node *enter(struct node_table *table, struct node *new, struct nod
         other->hashed = false;
     }
     if (new->place)
-        parent->pins++;
+        node_pin(parent);
     new->nlookup = 1;
     new->hashed = true;
     HASH_ADD(hh, table->by_inode, key, sizeof(new->key), new);
@@ -340,7 +340,7 @@ struct node *node_find(struct node_table *table, const struct statx *st)
     struct node *node = key.fsys ? find_hashed(table, &key) : NULL;
     if (!node || !node_is(node, st))
         return NULL;
-    node->pins++;
+    node_pin(node);
     return node;
 }
 
@@ -360,7 +360,7 @@ void node_moved(struct node_table *table, const struct statx *st, struct node *p
             free(node->place);
         }
         node->place = place;
-        parent->pins++;
+        node_pin(parent);
     }
     if (unpin)
         node_unpin(table, unpin);
@@ -375,7 +375,7 @@ int node_get_place(struct node_table *table, struct node *node, struct node_plac
     int r = new_place(node->place->parent, node->place->name, ret_place);
     if (r < 0)
         return r;
-    node->place->parent->pins++;
+    node_pin(node->place->parent);
     return 0;
 }
 

@@ -34,12 +34,12 @@ struct node {
         struct fsys *fsys; /* counted */
         uint64_t ino;      /* of the backing file */
     } key;
-    uint64_t id;          /* nodeid */
-    int64_t btime_ns;     /* tells incarnations of one inode number apart; 0: not known */
-    uint64_t nlookup;     /* references of the kernel; under the table's lock */
-    uint32_t pins;        /* references of ours; likewise */
-    mode_t type;          /* S_IFMT part of the mode */
-    struct held_fd *held; /* see reach.h; under its lock */
+    uint64_t id;           /* nodeid */
+    int64_t btime_ns;      /* tells incarnations of one inode number apart; 0: not known */
+    uint64_t nlookup;      /* references of the kernel; under the table's lock */
+    _Atomic uint32_t pins; /* references of ours; dropped under the table's lock */
+    mode_t type;           /* S_IFMT part of the mode */
+    struct held_fd *held;  /* see reach.h; under its lock */
     union {
         _Atomic(struct index_dir *) dir;  /* directories: NULL until first needed */
         _Atomic(struct node_data *) data; /* the others: see open.h; NULL until first opened */
@@ -75,6 +75,14 @@ int node_look_up(struct node_table *table, struct node *parent, int dir_fd, cons
 
 /* The node of the file with stat ST, pinned, if the kernel refers to it; else NULL. */
 struct node *node_find(struct node_table *table, const struct statx *st);
+
+/* Keeps NODE from being freed, until node_unpin().  To be called while something else keeps it,
+ * such as the request that named it and that was not answered yet: once it is, the kernel may
+ * forget the node at any moment. */
+static inline void node_pin(struct node *node)
+{
+    atomic_fetch_add(&node->pins, 1);
+}
 void node_unpin(struct node_table *table, struct node *node);
 
 /* The kernel drops COUNT references. */

@@ -86,6 +86,13 @@ static void held_free(struct held_fd *held)
     }
 }
 
+/* With the lock held: what the borrower gets, which keeps the node too. */
+static void lend(struct foldfs *fs, struct node *node, struct reached *ret_reached)
+{
+    node_pin(node);
+    *ret_reached = (struct reached){.fs = fs, .node = node, .fd = node->held->fd};
+}
+
 /* Borrows what is there already. */
 static bool get_held(struct foldfs *fs, struct node *node, struct reached *ret_reached)
 {
@@ -93,7 +100,7 @@ static bool get_held(struct foldfs *fs, struct node *node, struct reached *ret_r
     if (!node->held)
         return false;
     use(fs->reach, node->held);
-    *ret_reached = (struct reached){.fs = fs, .node = node, .fd = node->held->fd};
+    lend(fs, node, ret_reached);
     return true;
 }
 
@@ -177,7 +184,7 @@ int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached)
             return r;
         STEAL_FD(fd);
     }
-    *ret_reached = (struct reached){.fs = fs, .node = node, .fd = node->held->fd};
+    lend(fs, node, ret_reached);
     return 0;
 }
 
@@ -191,8 +198,9 @@ void reach_put(struct reached *reached)
         LOCK_FOR_SCOPE(&reached->fs->reach->lock);
         close_this = unuse(reached->fs->reach, reached->node->held);
     }
-    reached->node = NULL;
     held_free(close_this);
+    node_unpin(reached->fs->nodes, reached->node);
+    reached->node = NULL;
 }
 
 void reach_hold(struct reached *reached)

@@ -14,8 +14,8 @@ struct reach_cache;
 int reach_cache_new(unsigned limit, struct reach_cache **ret_cache);
 void reach_cache_free(struct reach_cache *cache);
 
-/* A borrowed O_PATH descriptor; give it back with reach_put() (REACHED_PUT does at the end of
- * its scope). */
+/* A borrowed O_PATH descriptor, and a pin on the node; give them back with reach_put()
+ * (REACHED_PUT does at the end of its scope). */
 struct reached {
     struct foldfs *fs;
     struct node *node; /* NULL: nothing is borrowed */

@@ -147,8 +147,8 @@ static int act_for_acl(fuse_req_t req, int fd)
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
                  size_t size, int flags)
 {
-    CHANGE_END struct change change = {0};
     REACHED_PUT struct reached reached = {0};
+    CHANGE_END struct change change = {0};
     char path[FILE_PROC_PATH_MAX];
     struct foldfs *fs = fs_begin(req);
     int r = 0;
@@ -161,13 +161,14 @@ void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *v
         r = change_begin(fs, reached.node, reached.fd, &change);
     if (r == 0 && setxattr(file_proc_path(reached.fd, path), name, value, size, flags) < 0)
         r = -errno;
+    change_end(&change);
     fs_reply(req, r);
 }
 
 void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    CHANGE_END struct change change = {0};
     REACHED_PUT struct reached reached = {0};
+    CHANGE_END struct change change = {0};
     char path[FILE_PROC_PATH_MAX];
     struct foldfs *fs = fs_begin(req);
 
@@ -176,5 +177,6 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     int r = node_is_dir(reached.node) ? change_begin(fs, reached.node, reached.fd, &change) : 0;
     if (r == 0 && removexattr(file_proc_path(reached.fd, path), name) < 0)
         r = -errno;
+    change_end(&change);
     fs_reply(req, r);
 }
