@@ -75,7 +75,7 @@ static int set_size(struct foldfs *fs, fuse_req_t req, int fd, const struct stat
     bool kill = fs->kill_flag ? (to_set & FUSE_SET_ATTR_KILL_SUID) != 0 : ctx->uid != 0;
 
     if (kill) {
-        int r = creds_act_as_unprivileged(ctx->uid, ctx->gid);
+        int r = fs_act_clearing_setid(req, fd);
         if (r < 0)
             return r;
     }
@@ -100,6 +100,25 @@ static int set_times(int fd, const struct stat *attr, int to_set)
     return utimensat(fd, "", times, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
+/* What of SETATTR sets something; the rest is about how. */
+#define SETS_OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+#define SETS_TIMES                                                                             \
+    (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW |                     \
+     FUSE_SET_ATTR_MTIME_NOW)
+
+/* SETATTR of nothing is what reaches us of chown(file, -1, -1), which clears set-id bits.  It
+ * also comes before some writes of others than the owner; they clear the bits themselves. */
+static int set_nothing(fuse_req_t req, int fd, const struct stat *attr)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct statx st;
+
+    int r = file_stat(fd, "", &st);
+    if (r < 0 || (ctx->uid != 0 && ctx->uid != st.stx_uid))
+        return r;
+    return set_owner(fd, attr, 0);
+}
+
 /* In this order: a change of owner clears set-id bits that the mode may set again, and the
  * times are those that are asked for, not those of the truncation. */
 static int set_all(struct foldfs *fs, fuse_req_t req, int fd, const struct stat *attr,
@@ -107,16 +126,26 @@ static int set_all(struct foldfs *fs, fuse_req_t req, int fd, const struct stat 
 {
     int r = 0;
 
-    if (to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
+    if (!(to_set & (SETS_OWNER | FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE | SETS_TIMES)))
+        r = set_nothing(req, fd, attr);
+    if (to_set & SETS_OWNER)
         r = set_owner(fd, attr, to_set);
     if (r == 0 && to_set & FUSE_SET_ATTR_MODE)
         r = set_mode(fd, attr->st_mode & ~(mode_t)S_IFMT);
     if (r == 0 && to_set & FUSE_SET_ATTR_SIZE)
         r = set_size(fs, req, fd, attr, to_set, fi);
-    if (r == 0 && to_set & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME |
-                            FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW))
+    if (r == 0 && to_set & SETS_TIMES)
         r = set_times(fd, attr, to_set);
     return r;
+}
+
+/* The setgid bit was given to a file that may be open. */
+static void note_setgid(const struct node *node)
+{
+    struct node_data *data = node_is_dir(node) ? NULL : atomic_load(&node->data);
+
+    if (data)
+        atomic_store(&data->setgid, true);
 }
 
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
@@ -131,6 +160,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
     int r = node_is_dir(reached.node) ? change_begin(fs, reached.node, reached.fd, &change) : 0;
     if (r == 0)
         r = set_all(fs, req, reached.fd, attr, to_set, fi);
+    if (r == 0 && to_set & FUSE_SET_ATTR_MODE && attr->st_mode & S_ISGID)
+        note_setgid(reached.node);
     change_end(&change);
     if (r < 0)
         fs_reply(req, r);

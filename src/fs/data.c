@@ -87,8 +87,13 @@ static struct open_file *begin_changing(fuse_req_t req, const struct fuse_file_i
 
     if (!file)
         return NULL;
-    int r = fs_must_kill(fs, req, fi) ? creds_act_as_unprivileged(ctx->uid, ctx->gid)
-                                      : creds_act_as(ctx->uid, ctx->gid);
+    int r;
+    if (!fs_must_kill(fs, req, fi))
+        r = creds_act_as(ctx->uid, ctx->gid);
+    else if (atomic_load(&atomic_load(&file->node->data)->setgid))
+        r = fs_act_clearing_setid(req, file->fd);
+    else
+        r = creds_act_as_unprivileged(ctx->uid, ctx->gid);
     if (r < 0) {
         fs_reply(req, r);
         return NULL;
@@ -150,7 +155,7 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
     (void)ino;
     if (!file)
         return;
-    int r = ctx->uid == 0 ? 0 : creds_act_as_unprivileged(ctx->uid, ctx->gid);
+    int r = ctx->uid == 0 ? 0 : fs_act_clearing_setid(req, file->fd);
     if (r == 0 && fallocate(file->fd, mode, offset, length) < 0)
         r = -errno;
     fs_reply(req, r);
@@ -169,7 +174,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
     (void)ino_out;
     if (!out)
         return;
-    int r = ctx->uid == 0 ? 0 : creds_act_as_unprivileged(ctx->uid, ctx->gid);
+    int r = ctx->uid == 0 ? 0 : fs_act_clearing_setid(req, out->fd);
     ssize_t n = 0;
     if (r == 0) {
         n = copy_file_range(in->fd, &offset_in, out->fd, &offset_out, length, (unsigned)flags);

@@ -116,11 +116,14 @@ void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file
     fs_reply(req, r < 0 ? -errno : 0);
 }
 
-/* The entry at the position, which stays there; *ret_entry is NULL at the end. */
-static int peek_entry(struct open_dir *dir, const struct dirent64 **ret_entry)
+/* The entry at the position, which stays there; *ret_entry is NULL at the end.  No more than
+ * AHEAD bytes of entries are read: what the program did not ask for would be old news when it
+ * does. */
+static int peek_entry(struct open_dir *dir, size_t ahead, const struct dirent64 **ret_entry)
 {
     if (dir->at == dir->end) {
-        ssize_t n = getdents64(dir->fd, dir->buffer, sizeof(dir->buffer));
+        size_t size = ahead < sizeof(dir->buffer) ? ahead : sizeof(dir->buffer);
+        ssize_t n = getdents64(dir->fd, dir->buffer, size);
         if (n < 0)
             return -errno;
         dir->at = 0;
@@ -167,7 +170,7 @@ static int fill(struct listing *listing, add_fn add)
 {
     for (;;) {
         const struct dirent64 *entry = NULL;
-        int r = peek_entry(listing->dir, &entry);
+        int r = peek_entry(listing->dir, listing->size, &entry);
         if (r < 0)
             return listing->used > 0 ? 0 : r;
         if (!entry || !add(listing, entry))

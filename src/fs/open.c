@@ -78,6 +78,24 @@ bool fs_must_kill(const struct foldfs *fs, fuse_req_t req, const struct fuse_fil
     return fuse_req_ctx(req)->uid != 0;
 }
 
+int fs_act_clearing_setid(fuse_req_t req, int fd)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    gid_t gid = ctx->gid;
+    struct statx st;
+
+    /* Without the group's x bit, setgid is kept for members of the group (it once meant
+     * mandatory locking).  This thread has none of the caller's supplementary groups but can
+     * have one. */
+    int r = file_stat(fd, "", &st);
+    if (r < 0)
+        return r;
+    if ((st.stx_mode & (S_ISGID | S_IXGRP)) == S_ISGID &&
+        creds_process_in_group(ctx->pid, st.stx_gid))
+        gid = st.stx_gid;
+    return creds_act_as_unprivileged(ctx->uid, gid);
+}
+
 /* May the pages that the kernel has cached of the file be kept? */
 static bool unchanged_since_seen(const struct node *node, struct node_data *data,
                                  const struct statx *st)
@@ -139,6 +157,7 @@ static int count_open(struct foldfs *fs, fuse_req_t req, struct node *node, int 
     if (r < 0)
         return r;
     LOCK_FOR_SCOPE(&data->lock);
+    atomic_store(&data->setgid, (st.stx_mode & S_ISGID) != 0);
     if (data->opens++ == 0)
         data->backing_id = register_backing(fs, req, node, &st, fd);
     fi->keep_cache = unchanged_since_seen(node, data, &st);
@@ -194,17 +213,6 @@ static void open_file_free(struct foldfs *fs, fuse_req_t req, struct open_file *
     free(file);
 }
 
-/* As whom a file is opened: truncating clears setuid bits. */
-static int act_for_open(const struct foldfs *fs, fuse_req_t req,
-                        const struct fuse_file_info *fi)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-
-    if (fi->flags & O_TRUNC && fs_must_kill(fs, req, fi))
-        return creds_act_as_unprivileged(ctx->uid, ctx->gid);
-    return creds_act_as(ctx->uid, ctx->gid);
-}
-
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     REACHED_PUT struct reached reached = {0};
@@ -214,7 +222,9 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;
-    int r = act_for_open(fs, req, fi);
+    int r = 0;
+    if (fi->flags & O_TRUNC && fs_must_kill(fs, req, fi))
+        r = fs_act_clearing_setid(req, reached.fd);
     if (r == 0)
         r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
     if (r == 0)
@@ -228,8 +238,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         open_file_free(fs, req, file);
 }
 
-/* Is it plain from owner and mode that the caller may open the file like this?  An ACL does not
- * narrow the owner's rights. */
+/* Is it plain from owner and mode that the caller may open the file like this, and that nothing
+ * else follows from it?  An ACL does not narrow the owner's rights. */
 static bool plainly_permitted(const struct fuse_ctx *ctx, const struct statx *st, int flags)
 {
     int access = flags & O_ACCMODE;
@@ -237,6 +247,8 @@ static bool plainly_permitted(const struct fuse_ctx *ctx, const struct statx *st
                       : access == O_WRONLY ? S_IWUSR
                                            : S_IRUSR | S_IWUSR;
 
+    if (flags & O_TRUNC && st->stx_mode & (S_ISUID | S_ISGID))
+        return false;
     if (flags & O_TRUNC)
         needed |= S_IWUSR;
     return ctx->uid == 0 || (ctx->uid == st->stx_uid && (st->stx_mode & needed) == needed);
@@ -253,9 +265,6 @@ static int open_existing(struct foldfs *fs, fuse_req_t req, const struct target 
     if (!S_ISREG(found->st.stx_mode) ||
         !plainly_permitted(fuse_req_ctx(req), &found->st, fi->flags))
         return -ESTALE;
-    int r = act_for_open(fs, req, fi);
-    if (r < 0)
-        return r;
     int fd = openat(target->dir.fd, found->name.bytes,
                     (fi->flags & ~FLAGS_DROPPED) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)

@@ -17,6 +17,8 @@ struct node_data {
      */
     struct index_stamp seen;
     int64_t seen_at_ns;
+    _Atomic bool
+        setgid; /* it had the setgid bit when it was opened last, or was given it since */
 };
 
 /* NULL does nothing. */
@@ -38,6 +40,10 @@ struct open_file *fs_open_file(struct foldfs *fs, fuse_req_t req,
 
 /* Must a change of the file's content made by REQ clear its setuid bits? */
 bool fs_must_kill(const struct foldfs *fs, fuse_req_t req, const struct fuse_file_info *fi);
+
+/* This thread now acts as the caller of REQ, whose change of the content of the file FD clears
+ * set-id bits as it does for a process without CAP_FSETID.  0 or a negative errno. */
+int fs_act_clearing_setid(fuse_req_t req, int fd);
 
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
