@@ -104,7 +104,7 @@ void world_reopen(struct world *w)
         if (w->path && d->tree.persist)
             continue;
         d->complete = COMPLETE_NO;
-        d->dirty = d->unsettled = d->hidden = false;
+        d->dirty = d->unsettled = d->hidden = d->suspect = false;
         memset(d->doubt, 0, n_classes(w) * sizeof(*d->doubt));
     }
     world_open(w);
@@ -118,6 +118,7 @@ void world_expect_little(struct world *w)
         d->complete = COMPLETE_MAYBE;
         d->dirty = d->hidden = false;
         d->unsettled = d->tree.granularity_ns > 0;
+        d->suspect = true;
         memset(d->doubt, 0, n_classes(w) * sizeof(*d->doubt));
     }
 }
@@ -187,7 +188,8 @@ static bool surely_young(const struct world_dir *d)
 
 static bool may_be_stale(const struct world_dir *d)
 {
-    return d->complete != COMPLETE_YES || d->dirty || (d->unsettled && !surely_young(d));
+    return d->complete != COMPLETE_YES || d->dirty || d->suspect ||
+           (d->unsettled && !surely_young(d));
 }
 
 static bool must_be_stale(const struct world_dir *d)
@@ -242,8 +244,10 @@ void world_find(struct world *w, struct world_dir *d, unsigned class, unsigned s
 
     w->stats.operations++;
     if (m == INDEX_UNKNOWN) {
-        if (d->complete == COMPLETE_YES && !d->dirty)
+        if (d->complete == COMPLETE_YES && !d->dirty && !d->suspect)
             tap_fail("find: UNKNOWN of %s from a complete directory", model_show(name));
+        if (d->suspect)
+            d->complete = COMPLETE_NO;
         return;
     }
     if (d->complete == COMPLETE_NO && m != INDEX_EXACT) {
@@ -251,6 +255,8 @@ void world_find(struct world *w, struct world_dir *d, unsigned class, unsigned s
                  model_show(name));
         return;
     }
+    if (d->complete == COMPLETE_NO && d->suspect)
+        return;
     if (doubt == 0 && d->complete != COMPLETE_NO) {
         model_compare(k, mask, spelling, m, &found, "find");
         return;
@@ -449,6 +455,7 @@ static void committed(struct world *w, struct world_dir *d, bool moved_after)
         left |= s->foreign[c];
     }
     d->complete = s->upset ? COMPLETE_MAYBE : COMPLETE_YES;
+    d->suspect = false;
     d->dirty = moved_after;
     d->hidden = false;
     if (d->tree.granularity_ns > 0) {

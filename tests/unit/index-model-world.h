@@ -41,9 +41,12 @@ struct world_dir {
     unsigned refs;
     enum completeness complete;
     bool dirty;
-    bool unsettled;      /* coarse: the index owes one more scan */
-    bool hidden;         /* coarse: a change that the stamp did not show */
-    bool forgotten;      /* until released */
+    bool unsettled; /* coarse: the index owes one more scan */
+    bool hidden;    /* coarse: a change that the stamp did not show */
+    bool forgotten; /* until released */
+    /* After damage or a crash, until a commit: the index may find out at any time that it
+     * cannot tell, and its hints may be wrong; what it says for certain must be right. */
+    bool suspect;
     int64_t last_commit; /* by model_now() */
     unsigned in_flight;  /* brackets of ours */
     uint64_t *doubt;     /* by class */
@@ -78,7 +81,7 @@ void world_open(struct world *w);
 void world_close(struct world *w);
 /* world_close(), world_open(), and what must have survived an orderly end. */
 void world_reopen(struct world *w);
-/* After anything but an orderly end: what was complete may still be, names may be in doubt. */
+/* After anything but an orderly end: what was complete may still be; all are suspect. */
 void world_expect_little(struct world *w);
 
 void world_acquire(struct world *w, struct world_dir *d);
