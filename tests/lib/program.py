@@ -18,7 +18,7 @@ from tap_results import FAILED, Lost, parse
 
 # One program's time at scale 1: several times what the slowest needs on an idle machine.
 TIME_LIMIT_S = 600
-# Even a short run may wait this long for a machine that is busy with something else.
+# Even a short run may have to wait for a machine that is busy with something else.
 TIME_LIMIT_LEAST_S = 120
 # After SIGKILL, time for processes to go before the FUSE connections are aborted.
 KILL_GRACE_S = 5
@@ -44,7 +44,7 @@ class Program:
     """A test program under one build; SOURCES hold its text, for -k and marks."""
 
     def __init__(self, suite, path, sources, variant):
-        self.path = path
+        self.suite, self.path = suite, path
         self.name = ('' if variant == 'plain' else variant + '/') + \
             f'{suite}/{os.path.basename(path)}'
         self.text = ''.join(_read(source) for source in sources)
@@ -58,11 +58,17 @@ class Program:
         return word in f'{variant}/{self.name}' or word in self.text
 
 
+def time_limit(scale):
+    """Seconds for one program in a run of this scale."""
+    return max(TIME_LIMIT_S * scale, TIME_LIMIT_LEAST_S)
+
+
 class Run:
     """One run of a program: results, seconds, and the end of stderr."""
 
-    def __init__(self, program, build, scale, top):
+    def __init__(self, program, build, scale, top, limit):
         self.program, self.build, self.scale, self.top = program, build, scale, top
+        self.limit = limit
         self.results, self.stderr, self.seconds = [], '', 0.0
 
     def _environment(self, directory):
@@ -86,7 +92,6 @@ class Run:
         return self
 
     def _run(self, directory):
-        limit = max(TIME_LIMIT_S * self.scale, TIME_LIMIT_LEAST_S)
         started = time.monotonic()
         output, errors = (os.path.join(directory, name) for name in ('stdout', 'stderr'))
         with open(output, 'wb') as out, open(errors, 'wb') as err:
@@ -97,7 +102,7 @@ class Run:
                 env=self._environment(directory), cwd=directory, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True)
             try:
-                status = process.wait(limit)
+                status = process.wait(self.limit)
             except subprocess.TimeoutExpired:
                 status, hung = None, _processes(process.pid)
                 _kill(process)
@@ -105,7 +110,7 @@ class Run:
         self.results = parse(_read(output))
         self.stderr = '\n'.join(_read(errors).splitlines()[-STDERR_LINES:])
         if status is None:
-            self.results.append(Lost('time limit', f'killed after {limit:.0f} s, while there were:',
+            self.results.append(Lost('time limit', f'killed after {self.limit:.0f} s, while there were:',
                                      *hung))
         elif status and all(r.outcome != FAILED for r in self.results):
             self.results.append(Lost('exit status', _describe(status)))

@@ -12,7 +12,7 @@ import sys
 import time
 
 from builds import TOP, Build, BuildError, fetch_libfuse
-from program import Program, Run
+from program import Program, Run, time_limit
 from tap_results import FAILED, PASSED, SKIPPED, Lost, Result
 
 QUICK_SCALE, FULL_SCALE = 0.1, 10
@@ -23,6 +23,8 @@ MOST_JOBS = 2
 # What also runs under sanitizers, and by how much shorter: they slow a program down by 2 (address)
 # to 10 times (thread).
 SANITIZED = {'asan': (('unit', 'fs'), 0.3), 'tsan': (('unit', 'fs'), 0.1)}
+# Programs of this suite take minutes each: they are started first, and not in a quick run.
+SLOW_SUITE = 'vm'
 
 DESCRIPTION = """Installs what the tests need, builds foldfs with warnings as errors, runs the
 tests.  The last line is 'N passed, N failed, N skipped'; the exit status is 0 if none failed."""
@@ -32,7 +34,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog='tests/run', description=DESCRIPTION, allow_abbrev=False)
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--quick', action='store_const', dest='scale', const=QUICK_SCALE, default=1,
-                      help='3 minutes: a tenth of the rounds, no sanitizers')
+                      help='3 minutes: a tenth of the rounds; sanitizers (asan, tsan) and other '
+                           'kernels (vm) only if -k names them')
     size.add_argument('--full', action='store_const', dest='scale', const=FULL_SCALE,
                       help='ten times the rounds: hours')
     parser.add_argument('-k', metavar='WORD', default='',
@@ -147,16 +150,21 @@ class Session:
         programs = find((), plain)
         programs += [Program('also', path, [path], 'plain')
                      for path in map(os.path.abspath, self.options.also)]
-        chosen = [(p, plain, self.options.scale) for p in programs if p.matches(word)]
+        chosen = [(p, plain, self.options.scale) for p in programs
+                  if p.matches(word) and not (p.suite == SLOW_SUITE and self._too_slow(SLOW_SUITE))]
         for variant, (suites, factor) in SANITIZED.items():
             chosen += [(p, self.builds[variant], self.options.scale * factor)
                        for p in self._sanitized(variant, suites)]
-        return chosen
+        return sorted(chosen, key=lambda entry: entry[0].suite != SLOW_SUITE)
+
+    def _too_slow(self, part):
+        """Whether this is a quick run, and -k did not ask for that part of the tests."""
+        return self.options.scale == QUICK_SCALE and part not in self.options.k
 
     def _sanitized(self, variant, suites):
         """The programs that run under this sanitizer; it is built only if there are any."""
         word = self.options.k
-        if self.options.scale == QUICK_SCALE and variant not in word:
+        if self._too_slow(variant):
             return []
         if not any(p.matches(word, variant) for p in find(suites, self.builds['plain'])):
             return []
@@ -171,7 +179,7 @@ class Session:
         if self.over_budget():
             reason = f'a quick run starts no program after {QUICK_BUDGET_S} s'
             return program.name, [Result('whole program', SKIPPED, [reason])], '', 0.0
-        run = Run(program, build, scale, TOP).go()
+        run = Run(program, build, scale, TOP, time_limit(self.options.scale)).go()
         return program.name, run.results, run.stderr, run.seconds
 
     def run(self):

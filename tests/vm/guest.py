@@ -14,8 +14,9 @@ TOP = os.environ['FOLDFS_SRC']
 sys.path.insert(0, os.path.join(TOP, 'tests', 'lib'))
 
 from builds import Build  # noqa: E402 (found by the line above)
-from program import Program, Run  # noqa: E402
+from program import Program, Run, time_limit  # noqa: E402
 from tap_results import FAILED, SKIPPED  # noqa: E402
+from kernels import GUEST_SCALE  # noqa: E402
 
 DISK = '/srv/nfs'  # the guest's ext4, see nfsvm
 # Modules that the guest's kernel does not load by itself when a test needs them.
@@ -35,12 +36,13 @@ def report(program, run):
 def main():
     subprocess.run(['modprobe', '-a', *MODULES], stderr=subprocess.DEVNULL, check=False)
     os.environ['TMPDIR'] = DISK
+    scale = float(os.environ['FOLDFS_TEST_SCALE'])
     build = Build(*reversed(os.path.split(os.environ['FOLDFS_BUILD'])))
     for name in sys.argv[1:]:
         suite, _ = name.split('/')
         path = os.path.join(TOP, 'tests', name)
         program = Program(suite, path, [path], 'plain')
-        report(program, Run(program, build, float(os.environ['FOLDFS_TEST_SCALE']), TOP).go())
+        report(program, Run(program, build, scale, TOP, time_limit(scale / GUEST_SCALE)).go())
     # The serial line between guest and test may lose what a dying guest wrote last.
     print('# all programs ran')
 
