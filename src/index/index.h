@@ -52,7 +52,7 @@ struct index_stamp {
 typedef int (*index_stat_fn)(void *ctx, struct index_stamp *ret_stamp);
 
 struct index_options {
-    const char *path;      /* directory of this index, made if missing (0700); NULL: in memory */
+    const char *path; /* directory of this index, made if missing (0700); NULL: in memory */
     unsigned checkpoint_s; /* seconds between background checkpoints; 0: only explicit ones */
     /* Test double of the clock, CLOCK_REALTIME in ns; NULL: the real one. */
     int64_t (*now)(void);
@@ -84,16 +84,17 @@ int index_rebuild(struct index *index);
 int index_verify(struct index *index);
 
 struct index_info {
-    bool persistent;        /* on disk; else in memory */
-    bool was_clean;         /* the last daemon closed it in order */
-    uint64_t generation;    /* 1 in the first generation folder */
-    uint64_t names;         /* records that a slot or chain leads to, an upper bound of those that count */
-    uint64_t garbage;       /* records that none leads to any more */
-    uint64_t directories;   /* with a durable stamp */
-    uint64_t live;          /* directories in memory */
-    uint64_t file_bytes;    /* allocated on disk, or in memory */
-    uint64_t scans;         /* committed since the start */
-    uint64_t checkpoints;   /* since the start */
+    bool persistent;     /* on disk; else in memory */
+    bool was_clean;      /* the last daemon closed it in order */
+    uint64_t generation; /* 1 in the first generation folder */
+    uint64_t
+        names; /* records that a slot or chain leads to, an upper bound of those that count */
+    uint64_t garbage;     /* records that none leads to any more */
+    uint64_t directories; /* with a durable stamp */
+    uint64_t live;        /* directories in memory */
+    uint64_t file_bytes;  /* allocated on disk, or in memory */
+    uint64_t scans;       /* committed since the start */
+    uint64_t checkpoints; /* since the start */
 };
 void index_get_info(struct index *index, struct index_info *ret_info);
 
@@ -104,8 +105,8 @@ void index_get_info(struct index *index, struct index_info *ret_info);
  * differ (0: any two differ, multigrain kernels).  PERSIST false: the identity means nothing
  * after a reboot or remount, so nothing of it is made durable.  A directory the index does not
  * know starts incomplete.  Errors: -ENOMEM, -EINVAL (ID_LEN). */
-int index_dir_acquire(struct index *index, const void *id, size_t id_len, int64_t granularity_ns,
-                      bool persist, struct index_dir **ret_dir);
+int index_dir_acquire(struct index *index, const void *id, size_t id_len,
+                      int64_t granularity_ns, bool persist, struct index_dir **ret_dir);
 
 /* Gives back what index_dir_acquire() gave.  NULL does nothing. */
 void index_dir_release(struct index_dir *dir);

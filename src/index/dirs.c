@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * dirs.c - directories in memory: one object for each identity, and how it comes from and goes
+ * to the cold ones (cold.c).
+ *
+ * An object lives while somebody holds it, and after that until the next checkpoint if there
+ * is something to write.  Its key is a number that was never given out before; forgetting a
+ * directory is taking another key.
+ *
+ * What is loaded from an entry is as true as the entry's stamp, with one exception: removals
+ * with a number from the entry's checkpoint up to the last unclean end are in doubt.  They
+ * were written into the records, perhaps to the disk, before the tree made the removal
+ * durable; when the tree comes back with the old stamp, the name is back too.
+ *
+ * Locks: live_lock guards the table and refs, dirty_lock the list, dir->lock the rest.
+ */
+#include "index/internal.h"
+
+#include <utlist.h>
+
+void dir_mark_dirty(struct index_dir *dir)
+{
+    LOCK_FOR_SCOPE(&dir->index->dirty_lock);
+
+    if (dir->is_dirty)
+        return;
+    dir->is_dirty = true;
+    DL_APPEND(dir->index->dirty, dir);
+}
+
+/* Is DIR to be written, or being written? */
+static bool is_listed(struct index_dir *dir)
+{
+    LOCK_FOR_SCOPE(&dir->index->dirty_lock);
+
+    return dir->is_dirty || dir->is_snapped;
+}
+
+void dir_write_begin(struct index_dir *dir)
+{
+    atomic_store_explicit(&dir->seq, atomic_load_explicit(&dir->seq, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+void dir_write_end(struct index_dir *dir)
+{
+    atomic_store_explicit(&dir->seq, atomic_load_explicit(&dir->seq, memory_order_relaxed) + 1,
+                          memory_order_release);
+}
+
+void dir_store_stamp(struct index_dir *dir, const struct index_stamp *stamp, bool unsettled)
+{
+    atomic_store_explicit(&dir->stamp[0], stamp->ctime_ns, memory_order_release);
+    atomic_store_explicit(&dir->stamp[1], stamp->mtime_ns, memory_order_release);
+    atomic_store_explicit(&dir->stamp[2], stamp->size, memory_order_release);
+    atomic_store_explicit(&dir->stamp[3], stamp->btime_ns, memory_order_release);
+    atomic_store_explicit(&dir->unsettled, unsettled, memory_order_release);
+}
+
+void dir_load_stamp(struct index_dir *dir, struct index_stamp *ret_stamp)
+{
+    ret_stamp->ctime_ns = atomic_load_explicit(&dir->stamp[0], memory_order_acquire);
+    ret_stamp->mtime_ns = atomic_load_explicit(&dir->stamp[1], memory_order_acquire);
+    ret_stamp->size = atomic_load_explicit(&dir->stamp[2], memory_order_acquire);
+    ret_stamp->btime_ns = atomic_load_explicit(&dir->stamp[3], memory_order_acquire);
+}
+
+void dir_lose(struct index_dir *dir)
+{
+    /* A commit sets complete first and then looks at lost: one of the two sees the other. */
+    atomic_fetch_add(&dir->lost, 1);
+    atomic_store(&dir->complete, false);
+}
+
+void entry_doubt(const struct index *index, const struct dirs_entry *entry, uint64_t *ret_from,
+                 uint64_t *ret_to)
+{
+    uint64_t from = entry->doubt_from, to = entry->doubt_to, crash = index->manifest.crash;
+
+    if (entry->epoch < crash) {
+        from = from < to && from < entry->epoch ? from : entry->epoch;
+        to = crash;
+    }
+    *ret_from = from;
+    *ret_to = to;
+}
+
+/* Takes what ENTRY tells, if it can be true. */
+static bool load_entry(struct index_dir *dir, const struct dirs_entry *e)
+{
+    struct index *index = dir->index;
+    uint64_t now = atomic_load(&index->number), from, to;
+
+    if (e->key == 0 || e->key > now || e->scan > now || e->epoch > now)
+        return false;
+    entry_doubt(index, e, &from, &to);
+    atomic_store(&dir->key, e->key);
+    atomic_store(&dir->scan_number, e->scan);
+    atomic_store(&dir->doubt_from, from);
+    atomic_store(&dir->doubt_to, to);
+    const struct index_stamp stamp = {e->stamp[0], e->stamp[1], e->stamp[2], e->stamp[3]};
+    dir_store_stamp(dir, &stamp, false);
+    atomic_store(&dir->complete, e->kind == ENTRY_PROVEN);
+    dir->has_entry = true;
+    return true;
+}
+
+static void load_cold(struct index_dir *dir)
+{
+    struct index *index = dir->index;
+    struct dirs_entry entry;
+    uint64_t key;
+    int r;
+
+    if (dir->persist) {
+        unsigned ticket = grace_enter(&index->grace);
+
+        r = cold_get(&atomic_load(&index->view)->cur->dirs, dir->id_hash, &entry);
+        grace_exit(&index->grace, ticket);
+    } else {
+        r = cold_get(&index->unlasting, dir->id_hash, &entry);
+    }
+    if (r == 0 && load_entry(dir, &entry))
+        return;
+    if (number_next(index, &key) == 0)
+        atomic_store(&dir->key, key);
+}
+
+static struct index_dir *dir_new(struct index *index, const void *id, size_t id_len,
+                                 int64_t granularity_ns, bool persist)
+{
+    struct index_dir *dir = calloc(1, sizeof(*dir) + id_len);
+
+    if (!dir)
+        return NULL;
+    dir->index = index;
+    dir->persist = persist;
+    dir->granularity_ns = granularity_ns;
+    dir->id_len = id_len;
+    memcpy(dir->id, id, id_len);
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical,
+                             XXH3_128bits_withSeed(id, id_len, index->manifest.seed));
+    memcpy(dir->id_hash, canonical.digest, sizeof(dir->id_hash));
+    pthread_mutex_init(&dir->lock, NULL);
+    return dir;
+}
+
+static void dir_free(struct index_dir *dir)
+{
+    pthread_mutex_destroy(&dir->lock);
+    free(dir);
+}
+
+int index_dir_acquire(struct index *index, const void *id, size_t id_len,
+                      int64_t granularity_ns, bool persist, struct index_dir **ret_dir)
+{
+    struct index_dir *dir;
+
+    if (id_len == 0 || id_len > INDEX_DIR_ID_MAX)
+        return -EINVAL;
+    LOCK_FOR_SCOPE(&index->live_lock);
+    HASH_FIND(hh, index->live, id, id_len, dir);
+    if (!dir) {
+        dir = dir_new(index, id, id_len, granularity_ns, persist);
+        if (!dir)
+            return -ENOMEM;
+        HASH_ADD_KEYPTR(hh, index->live, dir->id, dir->id_len, dir);
+        if (dir->refused) {
+            dir_free(dir);
+            return -ENOMEM;
+        }
+        load_cold(dir);
+    }
+    dir->refs++;
+    *ret_dir = dir;
+    return 0;
+}
+
+/* Is there something to write before DIR, which nobody holds, can go? */
+static bool must_stay(struct index_dir *dir)
+{
+    bool complete = atomic_load(&dir->complete);
+
+    if (is_listed(dir))
+        return true;
+    if (complete && !atomic_load(&dir->unsettled))
+        return false; /* not dirty: its entry says so */
+    return complete || dir->has_entry || dir->used;
+}
+
+void index_dir_release(struct index_dir *dir)
+{
+    if (!dir)
+        return;
+    LOCK_FOR_SCOPE(&dir->index->live_lock);
+    if (--dir->refs > 0)
+        return;
+    if (must_stay(dir)) {
+        dir_mark_dirty(dir);
+        return;
+    }
+    HASH_DEL(dir->index->live, dir);
+    dir_free(dir);
+}
+
+void dir_collect(struct index_dir *dir)
+{
+    LOCK_FOR_SCOPE(&dir->index->live_lock);
+
+    if (dir->refs > 0 || is_listed(dir))
+        return;
+    HASH_DEL(dir->index->live, dir);
+    dir_free(dir);
+}
+
+void index_dir_forget(struct index_dir *dir)
+{
+    uint64_t key;
+
+    if (number_next(dir->index, &key) < 0)
+        key = 0;
+    LOCK_FOR_SCOPE(&dir->lock);
+    dir_write_begin(dir);
+    dir_lose(dir);
+    atomic_store(&dir->key, key);
+    atomic_store(&dir->scan_number, 0);
+    atomic_store(&dir->doubt_from, 0);
+    atomic_store(&dir->doubt_to, 0);
+    dir_write_end(dir);
+    dir->forgotten |= dir->has_entry;
+    dir->used = false;
+    if (dir->forgotten)
+        dir_mark_dirty(dir);
+}
