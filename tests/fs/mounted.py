@@ -137,7 +137,8 @@ class Area:
         done = subprocess.run(['mount', '-t', self.kind, '-o', options, self.image, self.path],
                               stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
-            raise Skip(f'no {self.kind} by loop mount here: {done.stderr.strip()}')
+            reason = ' '.join(done.stderr.split())[:120]
+            raise Skip(f'no {self.kind} with {options} here: {reason}')
 
     def dir(self, name, mode=0o755):
         """A new directory in the area."""
