@@ -81,7 +81,10 @@ void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;
-    fd = openat(reached.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | (fi->flags & O_NOATIME));
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (fi->flags & O_NOATIME);
+    fd = openat(reached.fd, ".", flags);
+    if (fd < 0 && reach_made_room(fs, -errno))
+        fd = openat(reached.fd, ".", flags);
     int r = fd < 0 ? -errno : open_dir_new(fs, reached.node, fd, &dir);
     if (r < 0) {
         fs_reply(req, r);

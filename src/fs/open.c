@@ -227,6 +227,8 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         r = fs_act_clearing_setid(req, reached.fd);
     if (r == 0)
         r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
+    if (reach_made_room(fs, r))
+        r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
     if (r == 0)
         r = open_file_new(fs, req, reached.node, fd, fi, &file);
     if (r < 0) {
@@ -291,6 +293,8 @@ static int create_or_open(struct foldfs *fs, fuse_req_t req, const struct target
         return open_existing(fs, req, target, ret_found, fi, ret_fd);
     int flags = (fi->flags & ~FLAGS_DROPPED) | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(target->dir.fd, target->name, flags & ~O_TRUNC, mode);
+    if (fd < 0 && reach_made_room(fs, -errno))
+        fd = openat(target->dir.fd, target->name, flags & ~O_TRUNC, mode);
     if (fd < 0) {
         r = -errno;
         if (r != -EEXIST)

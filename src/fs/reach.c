@@ -166,6 +166,30 @@ static int adopt(struct node *node, int fd, uint32_t users)
     return 0;
 }
 
+bool reach_made_room(struct foldfs *fs, int r)
+{
+    struct reach_cache *cache = fs->reach;
+    struct held_fd *oldest, *next, *closing = NULL;
+
+    if (r != -EMFILE && r != -ENFILE)
+        return false;
+    {
+        LOCK_FOR_SCOPE(&cache->lock);
+        for (unsigned n = (cache->count + 1) / 2; n > 0; n--) {
+            oldest = cache->unused;
+            DL_DELETE(cache->unused, oldest);
+            cache->count--;
+            oldest->node->held = NULL;
+            LL_PREPEND(closing, oldest);
+        }
+    }
+    if (!closing)
+        return false;
+    LL_FOREACH_SAFE(closing, oldest, next)
+    held_free(oldest);
+    return true;
+}
+
 int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached)
 {
     CLEANUP_CLOSE int fd = -1;
@@ -173,6 +197,8 @@ int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached)
     if (get_held(fs, node, ret_reached))
         return 0;
     int r = open_node(fs, node, &fd);
+    if (reach_made_room(fs, r))
+        r = open_node(fs, node, &fd);
     if (r < 0)
         return r;
     LOCK_FOR_SCOPE(&fs->reach->lock);

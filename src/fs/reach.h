@@ -5,6 +5,8 @@
 #ifndef FOLDFS_FS_REACH_H
 #define FOLDFS_FS_REACH_H
 
+#include <stdbool.h>
+
 #include "fs/node.h"
 
 struct foldfs;
@@ -39,6 +41,10 @@ void reach_hold_fd(struct foldfs *fs, struct node *node, int fd);
 /* Closes NODE's descriptor if nobody is using it: an open one keeps an NFS client from
  * removing the file. */
 void reach_drop(struct foldfs *fs, struct node *node);
+
+/* R is what opening something gave.  If that is "too many open files", closes some of the
+ * descriptors that nobody is using, and gives true if there were any: then try again, once. */
+bool reach_made_room(struct foldfs *fs, int r);
 
 /* NODE is about to be freed. */
 void reach_forget(struct foldfs *fs, struct node *node);

@@ -95,12 +95,14 @@ static int resolve_by_reading(const struct target *target, struct resolved *ret_
 }
 
 /* One attempt by the index; -EAGAIN: it was wrong about the directory. */
-static int resolve_by_index(const struct scan_target *scan, const struct target *target,
-                            struct resolved *ret_resolved)
+static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
+                            const struct target *target, struct resolved *ret_resolved)
 {
     struct index_name spelling;
 
     int r = scan_if_stale(scan);
+    if (reach_made_room(fs, r))
+        r = scan_if_stale(scan);
     if (r < 0)
         return r;
     enum index_match match = index_find(scan->dir, target->name, target->len, &spelling);
@@ -141,7 +143,7 @@ int resolve_folded(struct foldfs *fs, const struct target *target,
             index_dir_void(scan.dir);
     }
     for (int attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
-        r = resolve_by_index(&scan, target, ret_resolved);
+        r = resolve_by_index(fs, &scan, target, ret_resolved);
         if (r == -ENOMEM || r == -ENOSPC)
             break;
         if (r != -EAGAIN)
