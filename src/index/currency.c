@@ -104,6 +104,20 @@ void index_dir_void(struct index_dir *dir)
     atomic_store(&dir->complete, false);
 }
 
+/* The first change of ours in flight begins while SCAN runs, and finds PRESENT. */
+static void tell_scan(struct index_scan *scan, int stat_result,
+                      const struct index_stamp *present, bool mismatch)
+{
+    if (stat_result < 0) {
+        scan->foreign = true; /* for all we know */
+    } else if (!scan->changed) {
+        scan->first = *present;
+        scan->has_first = true;
+    } else if (mismatch) {
+        scan->foreign = true; /* since the last change of ours */
+    }
+}
+
 void index_begin_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
 {
     LOCK_FOR_SCOPE(&dir->lock);
@@ -117,9 +131,8 @@ void index_begin_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
         dir_load_stamp(dir, &expected);
         mismatch = r < 0 || !stamp_equal(&present, &expected);
         dir->begin_stamp = present;
-        /* The stamp under a scan means something only once a change of ours has set it. */
-        if (dir->scan && dir->scan->changed && mismatch)
-            dir->scan->foreign = true;
+        if (dir->scan)
+            tell_scan(dir->scan, r, &present, mismatch);
     }
     if (dir->scan)
         dir->scan->changed = true;

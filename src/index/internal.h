@@ -365,7 +365,9 @@ struct index_scan {
     uint64_t key;
     uint64_t number;
     uint64_t lost; /* dir->lost at the beginning */
-    int64_t began_ns;
+    int64_t began_ns, began_monotonic_ns;
+    struct index_stamp first; /* under dir->lock: what the first change of ours found */
+    bool has_first;
     bool changed; /* under dir->lock: changes of ours were in flight */
     bool foreign; /* under dir->lock: others changed it between two changes of ours */
 };
@@ -385,7 +387,8 @@ struct index_dir {
     pthread_mutex_t lock;
     struct index_scan *scan; /* under lock: the running one */
     struct index_stamp begin_stamp;
-    int64_t scan_cost_ns, scan_end_ns;
+    int64_t scan_cost_ns; /* of the last scan, by the monotonic clock */
+    int64_t scan_end_ns;
     bool has_entry;         /* under lock: dirs holds something of it */
     bool used;              /* under lock: was scanned */
     bool forgotten;         /* under lock: its old entry must go */

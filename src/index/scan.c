@@ -14,15 +14,24 @@
  */
 #include "index/internal.h"
 
+#include <time.h>
+
+static int64_t monotonic_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
+}
+
 /* Ends the wait of others; the caller holds dir->lock. */
 static void detach(struct index_scan *scan)
 {
     struct index_dir *dir = scan->dir;
     struct index *index = dir->index;
-    int64_t now = index->now();
 
-    dir->scan_end_ns = now;
-    dir->scan_cost_ns = now > scan->began_ns ? now - scan->began_ns : 0;
+    dir->scan_end_ns = index->now();
+    dir->scan_cost_ns = monotonic_ns() - scan->began_monotonic_ns;
     LOCK_FOR_SCOPE(&index->scan_lock);
     dir->scan = NULL;
     atomic_store(&dir->scanning, 0);
@@ -81,6 +90,7 @@ int index_scan_begin(struct index_dir *dir, struct index_scan **ret_scan)
     scan->key = atomic_load(&dir->key);
     scan->lost = atomic_load(&dir->lost);
     scan->began_ns = index->now();
+    scan->began_monotonic_ns = monotonic_ns();
     scan->changed = atomic_load(&dir->in_flight) > 0;
     dir->used = true;
     dir->scan = scan;
@@ -121,6 +131,27 @@ static void complete(struct index_scan *scan, const struct index_stamp *after)
     dir_write_end(dir);
 }
 
+/* Did others move the stamp between BEFORE and AFTER, while no change of ours was in flight?
+ * Between two changes of ours, index_begin_change() has seen it.  Before the first of them
+ * BEFORE, unless it was read later, must be what that one found; after the last one AFTER,
+ * unless it was read earlier, must be what that one left: ctime tells which was earlier. */
+static bool others_were_there(const struct index_scan *scan, const struct index_stamp *before,
+                              const struct index_stamp *after)
+{
+    struct index_stamp last;
+
+    if (!scan->changed)
+        return !stamp_equal(before, after);
+    if (scan->foreign)
+        return true;
+    if (scan->has_first && before->ctime_ns < scan->first.ctime_ns)
+        return true;
+    if (atomic_load(&scan->dir->in_flight) > 0)
+        return false;
+    dir_load_stamp(scan->dir, &last);
+    return after->ctime_ns > last.ctime_ns;
+}
+
 int index_scan_commit(struct index_scan *scan, const struct index_stamp *before,
                       const struct index_stamp *after)
 {
@@ -128,8 +159,7 @@ int index_scan_commit(struct index_scan *scan, const struct index_stamp *before,
     int r = -EAGAIN;
 
     pthread_mutex_lock(&dir->lock);
-    if (!scan->foreign && (scan->changed || stamp_equal(before, after)) &&
-        atomic_load(&dir->lost) == scan->lost) {
+    if (!others_were_there(scan, before, after) && atomic_load(&dir->lost) == scan->lost) {
         complete(scan, after);
         /* Lost since then? dir_lose() counts first and then clears. */
         if (atomic_load(&dir->lost) == scan->lost)
