@@ -16,6 +16,9 @@
 #include "fold/fold.h"
 #include "log.h"
 
+/* Of a long name the beginning and the length say enough. */
+#define SHOWN_BYTES 40
+
 struct unit {
     const char *one, *other; /* other: NULL for fixed bytes */
 };
@@ -279,15 +282,17 @@ void model_names_free(struct model_names *names)
 
 const char *model_show(const struct model_name *name)
 {
-    static _Thread_local char buffer[4 * FOLDFS_NAME_MAX + 1];
+    static _Thread_local char buffer[4 * SHOWN_BYTES + 16];
     size_t used = 0;
 
-    for (unsigned i = 0; i < name->len; i++) {
+    for (unsigned i = 0; i < name->len && i < SHOWN_BYTES; i++) {
         unsigned char byte = (unsigned char)name->bytes[i];
         bool plain = byte >= ' ' && byte < 0x7f && byte != '\\';
 
         used += (size_t)snprintf(buffer + used, sizeof(buffer) - used, plain ? "%c" : "\\x%02x",
                                  byte);
     }
+    if (name->len > SHOWN_BYTES)
+        snprintf(buffer + used, sizeof(buffer) - used, "...(%u)", name->len);
     return buffer;
 }
