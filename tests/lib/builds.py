@@ -23,7 +23,7 @@ OPTIONS = {
 
 
 # Lines that meson and ninja print while all goes well
-PROGRESS = re.compile(r'\[\d+/\d+\] |INFO: |ninja: Entering ')
+PROGRESS = re.compile(r'\[\d+/\d+\] |INFO: |ninja: Entering |libfuse\| ')
 
 
 class BuildError(Exception):
