@@ -31,7 +31,7 @@
 static uint16_t static_check(const struct gen *gen, uint64_t offset, uint64_t meta,
                              const char *name, size_t len)
 {
-    uint64_t sum = meta;
+    uint64_t sum = meta ^ offset * SPREAD;
     uint64_t hash = (meta ^ gen->seed) * MIX_A;
 
     hash ^= offset * SPREAD;

@@ -112,7 +112,7 @@ static void let_go(struct index_dir *dir)
     dir_collect(dir);
 }
 
-int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind,
+int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t *ret_epoch,
                         struct index_dir **ret_list)
 {
     struct index_dir *list = NULL, *next;
@@ -133,6 +133,7 @@ int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind,
             dir_mark_dirty(dir);
         let_go(dir);
     }
+    *ret_epoch = epoch;
     *ret_list = list;
     return 0;
 }
@@ -177,14 +178,15 @@ void checkpoint_done(struct index *index, struct index_dir *list, int result)
 int checkpoint_run(struct index *index, enum checkpoint_kind kind)
 {
     struct index_dir *list = NULL;
-    int r = checkpoint_snapshot(index, kind, &list);
+    uint64_t epoch;
+    int r = checkpoint_snapshot(index, kind, &epoch, &list);
 
     if (r == 0) {
         /* checkpoint_lock keeps this generation in use. */
         struct gen *gen = atomic_load(&index->view)->cur;
 
         if (atomic_exchange(&index->touched, false) || list)
-            r = gen_sync(gen);
+            r = gen_sync(gen, epoch);
         if (r == 0)
             r = checkpoint_write(index, list, &gen->dirs);
         if (r < 0)

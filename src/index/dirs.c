@@ -86,7 +86,7 @@ void entry_doubt(const struct index *index, const struct dirs_entry *entry, uint
 }
 
 /* Takes what ENTRY tells, if it can be true. */
-static bool load_entry(struct index_dir *dir, const struct dirs_entry *e)
+static bool load_entry(struct index_dir *dir, const struct dirs_entry *e, bool backed)
 {
     struct index *index = dir->index;
     uint64_t now = atomic_load(&index->number), from, to;
@@ -100,7 +100,7 @@ static bool load_entry(struct index_dir *dir, const struct dirs_entry *e)
     atomic_store(&dir->doubt_to, to);
     const struct index_stamp stamp = {e->stamp[0], e->stamp[1], e->stamp[2], e->stamp[3]};
     dir_store_stamp(dir, &stamp, false);
-    atomic_store(&dir->complete, e->kind == ENTRY_PROVEN);
+    atomic_store(&dir->complete, e->kind == ENTRY_PROVEN && backed);
     dir->has_entry = true;
     return true;
 }
@@ -109,18 +109,21 @@ static void load_cold(struct index_dir *dir)
 {
     struct index *index = dir->index;
     struct dirs_entry entry;
+    bool backed = true;
     uint64_t key;
     int r;
 
     if (dir->persist) {
         unsigned ticket = grace_enter(&index->grace);
+        struct gen *gen = atomic_load(&index->view)->cur;
 
-        r = cold_get(&atomic_load(&index->view)->cur->dirs, dir->id_hash, &entry);
+        r = cold_get(&gen->dirs, dir->id_hash, &entry);
+        backed = r < 0 || gen_backs(gen, &entry, index->run_start);
         grace_exit(&index->grace, ticket);
     } else {
         r = cold_get(&index->unlasting, dir->id_hash, &entry);
     }
-    if (r == 0 && load_entry(dir, &entry))
+    if (r == 0 && load_entry(dir, &entry, backed))
         return;
     if (number_next(index, &key) == 0)
         atomic_store(&dir->key, key);

@@ -90,6 +90,7 @@ enum {
     COUNTER_GARBAGE,  /* table: bytes of records that nothing leads to */
     COUNTER_COMPLETE, /* dirs: complete entries */
     COUNTER_RECORDS,  /* table: records that nothing leads to */
+    COUNTER_SYNCED,   /* names, table: number of the last checkpoint that synced them */
 };
 
 /* Written whole to a temporary file and renamed. */

@@ -197,9 +197,11 @@ void gen_save_counters(struct gen *gen)
     counter_put(gen, &gen->table, COUNTER_RECORDS, atomic_load(&gen->garbage_records));
 }
 
-int gen_sync(struct gen *gen)
+int gen_sync(struct gen *gen, uint64_t epoch)
 {
     gen_save_counters(gen);
+    counter_put(gen, &gen->names, COUNTER_SYNCED, epoch);
+    counter_put(gen, &gen->table, COUNTER_SYNCED, epoch);
     if (gen->dirfd < 0)
         return 0;
     int r = map_sync(&gen->names);
@@ -226,15 +228,23 @@ static int find_tail(struct gen *gen)
     return 0;
 }
 
-static int load_counters(struct gen *gen)
+static int load_counters(struct gen *gen, uint64_t reserved)
 {
     int64_t used = counter_get(gen, &gen->table, COUNTER_USED);
     int64_t variants = counter_get(gen, &gen->table, COUNTER_VARIANTS);
     int64_t bytes = counter_get(gen, &gen->table, COUNTER_GARBAGE);
     int64_t records = counter_get(gen, &gen->table, COUNTER_RECORDS);
+    int64_t names_synced = counter_get(gen, &gen->names, COUNTER_SYNCED);
+    int64_t table_synced = counter_get(gen, &gen->table, COUNTER_SYNCED);
 
-    if (used < 0 || variants < 0 || bytes < 0 || records < 0)
+    if (used < 0 || variants < 0 || bytes < 0 || records < 0 || names_synced < 0 ||
+        table_synced < 0)
         return -EUCLEAN;
+    /* Numbers beyond what the manifest says were given out: the manifest is an older one, and
+     * they would be given out again. */
+    if ((uint64_t)names_synced > reserved || (uint64_t)table_synced > reserved)
+        return -EUCLEAN;
+    gen->synced = (uint64_t)(names_synced < table_synced ? names_synced : table_synced);
     atomic_store(&gen->used, (uint64_t)used);
     atomic_store(&gen->variants, (uint64_t)variants);
     atomic_store(&gen->garbage_bytes, (uint64_t)bytes);
@@ -261,7 +271,7 @@ static int peek_capacity(const struct gen *gen, const char *name, uint64_t magic
     return 0;
 }
 
-static int open_files(struct gen *gen)
+static int open_files(struct gen *gen, uint64_t reserved)
 {
     uint64_t nbuckets, span;
     int r = peek_capacity(gen, "table", MAGIC_TABLE, &nbuckets);
@@ -279,7 +289,7 @@ static int open_files(struct gen *gen)
         return -EUCLEAN;
     gen->nbuckets = nbuckets;
     gen->buckets = (struct bucket *)(void *)(gen->table.base + HEADER_BYTES);
-    r = load_counters(gen);
+    r = load_counters(gen, reserved);
     if (r < 0)
         return r;
     r = cold_open(gen->dirfd, &gen->proto, gen->seed, &gen->dirs);
@@ -299,7 +309,7 @@ int gen_open(int parent_fd, const struct manifest *m, struct gen **ret_gen)
         return -ENOMEM;
     gen_folder_name(gen->number, name);
     gen->dirfd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    int r = gen->dirfd < 0 ? -errno : open_files(gen);
+    int r = gen->dirfd < 0 ? -errno : open_files(gen, m->reserved);
     if (r < 0) {
         gen_free(gen);
         return r == -ENOENT ? -EUCLEAN : r;

@@ -184,7 +184,7 @@ static int start_afresh(struct index *index, struct gen **ret_gen)
     if (r < 0)
         return r;
     if (index->dirfd >= 0) {
-        r = gen_sync(gen);
+        r = gen_sync(gen, 1);
         if (r == 0)
             r = cold_sync(&gen->dirs);
         if (r == 0 && (fsync(gen->dirfd) < 0 || fsync(index->dirfd) < 0))

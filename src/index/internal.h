@@ -98,6 +98,8 @@ struct gen {
     _Atomic uint64_t variants;
     _Atomic uint64_t garbage_records;
     _Atomic uint64_t garbage_bytes;
+    /* Entries that an earlier run wrote with a larger epoch are not backed by these files. */
+    uint64_t synced;
     _Atomic bool overflow; /* an update found no room */
     _Atomic bool damaged;  /* something invalid was met */
 };
@@ -110,7 +112,14 @@ void gen_free(struct gen *gen);
 void gen_folder_name(uint64_t number, char ret_name[32]);
 /* Writes tail and counters into the headers. */
 void gen_save_counters(struct gen *gen);
-int gen_sync(struct gen *gen);
+/* Makes names and table durable as of the checkpoint with number EPOCH. */
+int gen_sync(struct gen *gen, uint64_t epoch);
+/* May ENTRY of GEN's dirs be proven?  Not if names or table are older files than dirs. */
+static inline bool gen_backs(const struct gen *gen, const struct dirs_entry *entry,
+                             uint64_t run_start)
+{
+    return entry->epoch >= run_start || entry->epoch <= gen->synced;
+}
 void header_seal(struct file_header *header);
 bool header_valid(const struct file_header *header, const struct file_header *proto);
 /* Removes the folder of a generation and all files in it. */
@@ -236,7 +245,7 @@ struct variant_path {
 
 enum variants {
     VARIANTS_NONE,    /* the base stands alone */
-    VARIANTS_OK,      /* *ret_path is set */
+    VARIANTS_OK,      /* the result is set */
     VARIANTS_DAMAGED, /* no answer possible */
 };
 
@@ -244,6 +253,9 @@ enum variants {
 enum variants variants_search(struct gen *gen, const struct view_of_record *base,
                               uint64_t floor, const char *name, size_t len,
                               struct variant_path *ret_path);
+/* Looks at every node on every level. */
+enum variants variants_verify(struct gen *gen, const struct view_of_record *base,
+                              uint64_t floor, struct view_of_record *ret_anchor);
 /* Adds a variant; PATH from variants_search, or NULL to begin a new group of BASE in place of
  * what there was.  0 or -ENOSPC. */
 int variants_insert(struct gen *gen, const struct view_of_record *base,
@@ -473,7 +485,7 @@ enum checkpoint_kind { CHECKPOINT_RUNNING, CHECKPOINT_CLOSING };
  * checkpoint_lock. */
 int checkpoint_run(struct index *index, enum checkpoint_kind kind);
 /* Its parts, for a rebuild, which syncs another generation in between. */
-int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind,
+int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t *ret_epoch,
                         struct index_dir **ret_list);
 int checkpoint_write(struct index *index, const struct index_dir *list, struct cold *lasting);
 void checkpoint_done(struct index *index, struct index_dir *list, int result);

@@ -353,22 +353,39 @@ static bool base_is_spent(const struct work *w, const struct view_of_record *bas
            number >= atomic_load(&w->dir->doubt_to);
 }
 
+/* Verifies the group of BASE if nobody has yet, in this run and in the running scan.  What was
+ * told since the scan began was told to a verified group, so that a new one in its place loses
+ * nothing that the scan relies on. */
+static enum variants prepare_group(const struct work *w, const struct view_of_record *base,
+                                   struct variant_path *path)
+{
+    uint64_t floor = w->index->manifest.group_floor, state = 0;
+    uint64_t since = w->scanning > w->index->run_start ? w->scanning : w->index->run_start;
+    enum variants v = variants_search(w->gen, base, floor, w->q->name, w->q->len, path);
+
+    if (v == VARIANTS_OK && record_get_state(w->gen, &path->anchor, &state) &&
+        (state & NUMBER_MASK) < since) {
+        v = variants_verify(w->gen, base, floor, &path->anchor);
+        if (v == VARIANTS_OK)
+            record_set_state(w->gen, &path->anchor, w->now);
+    }
+    if (v == VARIANTS_DAMAGED) {
+        atomic_store(&w->gen->damaged, true);
+        if (w->dir && atomic_load(&w->dir->scan_number) < w->index->run_start)
+            atomic_store(&w->dir->complete, false);
+    }
+    return v;
+}
+
 /* There is a base record of another spelling. */
 static int update_variants(const struct work *w, const struct place *place)
 {
     struct variant_path path;
-    enum variants v = variants_search(w->gen, &place->base, w->index->manifest.group_floor,
-                                      w->q->name, w->q->len, &path);
+    enum variants v = prepare_group(w, &place->base, &path);
 
     if (v == VARIANTS_OK && path.found.record) {
         update_record(w, &path.found);
         return 0;
-    }
-    if (v == VARIANTS_DAMAGED) {
-        /* The group is made anew, and what it held is scanned for. */
-        atomic_store(&w->gen->damaged, true);
-        if (w->dir)
-            dir_lose(w->dir);
     }
     if (w->change->what == UPDATE_REMOVE && w->scanning == 0)
         return 0;

@@ -32,7 +32,7 @@
 #define DUE_PERCENT         74u
 #define START_PERCENT       63u
 #define START_PERCENT_SMALL 37u
-#define SMALL_NAMES         1000000u
+#define SMALL_NAMES         4000000u
 
 /* Who fills the table waits for the rebuild above these shares. */
 #define SCANS_WAIT_PERCENT   78u
@@ -158,32 +158,11 @@ static void spoil(struct rebuild *rb, struct known *k)
         k->spoiled = true;
 }
 
-/* Is the chain of BASE sound? */
-static bool chain_is_sound(struct rebuild *rb, const struct view_of_record *base)
-{
-    struct variant_path path;
-    struct view_of_record at, next;
-    int r;
-
-    switch (variants_search(rb->cur, base, rb->index->manifest.group_floor, base->name,
-                            base->len, &path)) {
-    case VARIANTS_NONE:
-        return true;
-    case VARIANTS_DAMAGED:
-        return false;
-    case VARIANTS_OK:
-        break;
-    }
-    at = path.anchor;
-    while ((r = variants_next(rb->cur, &at, &next)) > 0)
-        at = next;
-    return r == 0;
-}
-
 /* Does a slot or chain lead to V? */
 static bool is_reachable(struct rebuild *rb, const struct query *q,
                          const struct view_of_record *v, struct known *k)
 {
+    struct view_of_record anchor;
     struct variant_path path;
     struct place place;
     bool damaged = false;
@@ -192,7 +171,8 @@ static bool is_reachable(struct rebuild *rb, const struct query *q,
         return false;
     if (place.base.offset == v->offset) {
         rb->bases_seen++;
-        if (!chain_is_sound(rb, v))
+        if (variants_verify(rb->cur, v, rb->index->manifest.group_floor, &anchor) ==
+            VARIANTS_DAMAGED)
             spoil(rb, k);
         return true;
     }
@@ -250,7 +230,8 @@ static int copy_entry(void *ctx, const struct dirs_entry *entry)
 
     if (e.kind == ENTRY_DELETED)
         return 0;
-    if ((rb->damaged && e.scan < rb->index->run_start) || (k && k->spoiled))
+    if ((e.scan < rb->index->run_start && (rb->damaged || (k && k->spoiled))) ||
+        !gen_backs(rb->cur, &e, rb->index->run_start))
         e.kind = ENTRY_STALE;
     return cold_put(&rb->next->dirs, &e);
 }
@@ -263,8 +244,8 @@ static void void_damaged(struct rebuild *rb)
     for (struct index_dir *dir = index->live; dir; dir = dir->hh.next) {
         struct known *k = known_find(&rb->known, atomic_load(&dir->key));
 
-        if ((rb->damaged && atomic_load(&dir->scan_number) < index->run_start) ||
-            (k && k->spoiled))
+        if (atomic_load(&dir->scan_number) < index->run_start &&
+            (rb->damaged || (k && k->spoiled)))
             atomic_store(&dir->complete, false);
     }
 }
@@ -302,14 +283,14 @@ static int write_manifest(struct index *index, uint64_t generation)
 }
 
 /* Step 4 up to the rename; the caller holds checkpoint_lock and has LIST snapshotted. */
-static int make_durable(struct rebuild *rb, const struct index_dir *list)
+static int make_durable(struct rebuild *rb, const struct index_dir *list, uint64_t epoch)
 {
     int r = cold_for_each(&rb->cur->dirs, copy_entry, rb);
 
     if (r == 0)
         r = checkpoint_write(rb->index, list, &rb->next->dirs);
     if (r == 0)
-        r = gen_sync(rb->next);
+        r = gen_sync(rb->next, epoch);
     if (r == 0)
         r = cold_sync(&rb->next->dirs);
     if (r == 0 && rb->next->dirfd >= 0 &&
@@ -324,19 +305,21 @@ static int switch_over(struct rebuild *rb, struct view *view)
 {
     struct index *index = rb->index;
     struct index_dir *list = NULL;
+    uint64_t epoch;
 
     LOCK_FOR_SCOPE(&index->checkpoint_lock);
     {
         LOCK_FOR_SCOPE(&index->live_lock);
         void_damaged(rb);
     }
-    int r = checkpoint_snapshot(index, CHECKPOINT_RUNNING, &list);
+    int r = checkpoint_snapshot(index, CHECKPOINT_RUNNING, &epoch, &list);
     if (r == 0)
-        r = make_durable(rb, list);
+        r = make_durable(rb, list, epoch);
     if (r == 0) {
         /* Again, for those that came from the old dirs meanwhile. */
         LOCK_FOR_SCOPE(&index->live_lock);
         void_damaged(rb);
+        rb->next->synced = epoch;
         *view = (struct view){.cur = rb->next};
         publish(index, view);
     }

@@ -55,12 +55,9 @@ static void check_variant(struct verify *v, const struct view_of_record *base,
 
 static void check_chain(struct verify *v, const struct view_of_record *base)
 {
-    struct variant_path path;
     struct view_of_record at, next;
-    int r;
 
-    switch (variants_search(v->gen, base, v->index->manifest.group_floor, base->name, base->len,
-                            &path)) {
+    switch (variants_verify(v->gen, base, v->index->manifest.group_floor, &at)) {
     case VARIANTS_NONE:
         return;
     case VARIANTS_DAMAGED:
@@ -69,13 +66,10 @@ static void check_chain(struct verify *v, const struct view_of_record *base)
     case VARIANTS_OK:
         break;
     }
-    at = path.anchor;
-    while ((r = variants_next(v->gen, &at, &next)) > 0) {
+    while (variants_next(v->gen, &at, &next) > 0) {
         check_variant(v, base, &next);
         at = next;
     }
-    if (r < 0)
-        complain(v, at.offset, "damaged link of a variant");
 }
 
 static void check_slot(void *ctx, uint64_t offset)
