@@ -66,8 +66,8 @@ bool record_view(const struct gen *gen, uint64_t offset, struct view_of_record *
     uint8_t len = meta_len(meta);
     unsigned type = meta_type(meta), levels = meta_levels(meta);
 
-    if (levels > LEVELS_MAX || (type != RECORD_NAME && type != RECORD_ANCHOR) ||
-        (type == RECORD_NAME) != (len > 0) || offset + record_bytes(len, levels) > tail)
+    if (levels > LEVELS_MAX || (type != RECORD_NAME && type != RECORD_ANCHOR) || len == 0 ||
+        offset + record_bytes(len, levels) > tail)
         return false;
     const char *name = (const char *)(record + 1) + 8 * levels;
     uint64_t link = atomic_load_explicit(&record->link, memory_order_relaxed);

@@ -151,7 +151,8 @@ static inline uint64_t slot_empty(uint64_t bucket, unsigned i, uint8_t salt)
  * or the newest number at the moment when it was added or removed.
  * LINK: {offset 40, static check 16, check 8}: of a base record, the anchor of its variants.
  * META: {key 48, length 8, kind 8}; kind = type and number of levels.
- * Then LEVELS links (static part 0), then the name, padded with zeros to a unit. */
+ * Then LEVELS links (static part 0), then the name, padded with zeros to a unit; the name of an
+ * anchor is the folded one. */
 struct record {
     _Atomic uint64_t state;
     _Atomic uint64_t link;

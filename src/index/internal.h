@@ -261,9 +261,9 @@ enum variants variants_verify(struct gen *gen, const struct view_of_record *base
 int variants_insert(struct gen *gen, const struct view_of_record *base,
                     const struct variant_path *path, uint64_t number_now, const char *name,
                     size_t len, uint64_t number_and_removed);
-/* The variant after V in bytewise order (V may be the anchor): 1, 0 at the end, -EUCLEAN. */
-int variants_next(struct gen *gen, const struct view_of_record *v,
-                  struct view_of_record *ret_next);
+/* The variant after V in bytewise order (first: the anchor): 1, 0 at the end, -EUCLEAN. */
+int variants_next(struct gen *gen, const struct view_of_record *anchor,
+                  const struct view_of_record *v, struct view_of_record *ret_next);
 
 /* ---- grace.c: when may old maps go? ---- */
 

@@ -140,7 +140,7 @@ static enum index_match look_at_variants(struct look *look, const struct query *
     }
     struct view_of_record at = path.anchor, next;
     int r;
-    while ((r = variants_next(look->gen, &at, &next)) > 0) {
+    while ((r = variants_next(look->gen, &path.anchor, &at, &next)) > 0) {
         if (counts(look, &next)) {
             if (!best->record || smaller(&next, best))
                 *best = next;

@@ -6,12 +6,12 @@
  * behind our back can make a hundred thousand entries that fold alike; in a list each
  * of them would cost a walk over all others.  So the variants of a base record (itself not
  * among them) hang from an anchor in a skip list ordered by bytes: link of the base -> anchor,
- * a record without a name that has all levels -> nodes.  A node's height comes from a seeded
+ * a record with the folded name and all levels -> nodes.  A node's height comes from a seeded
  * hash of its name, so that nobody can choose names that make it degenerate.
  *
  * Nodes are only ever added: one store for each level, the lowest first, so that a reader
- * without lock always sees an ordered list.  Names grow strictly along every level, which is
- * checked at each step: a list with a loop or of another name is damage.
+ * without lock always sees an ordered list.  Names grow strictly along every level and fold to
+ * the anchor's, which is checked at each step: a list with a loop or of another name is damage.
  *
  * After a power loss pages of a list may be of different ages, so that a node hangs on an upper
  * level only.  Groups whose anchor is older than the last boot with an unclean end (FLOOR) are
@@ -24,6 +24,8 @@
  */
 #include "index/internal.h"
 
+#include "fold/fold.h"
+
 /* Orders names by their bytes, a prefix first. */
 static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
 {
@@ -35,19 +37,28 @@ static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
     return a_len < b_len ? -1 : a_len > b_len;
 }
 
-/* The node that LEVEL of V leads to: 1, 0 at the end, -EUCLEAN. */
-static int follow(struct gen *gen, const struct view_of_record *v, int level,
-                  struct view_of_record *ret_next)
+static bool folds_to(const struct view_of_record *v, const struct view_of_record *anchor)
 {
+    char folded[FOLDFS_NAME_MAX];
+    size_t len = fold_name(v->name, v->len, folded);
+
+    return len == anchor->len && memcmp(folded, anchor->name, len) == 0;
+}
+
+/* The node that LEVEL of V, which is in the group of ANCHOR, leads to: 1, 0 at the end,
+ * -EUCLEAN. */
+static int follow(struct gen *gen, const struct view_of_record *anchor,
+                  const struct view_of_record *v, int level, struct view_of_record *ret_next)
+{
+    struct view_of_record next;
     uint64_t offset;
 
     if (!record_get_link(gen, v, level, &offset))
         return -EUCLEAN;
     if (offset == 0)
         return 0;
-    struct view_of_record next;
     if (!record_view(gen, offset, &next) || next.type != RECORD_NAME || next.key != v->key ||
-        (int)next.levels <= level)
+        (int)next.levels <= level || !folds_to(&next, anchor))
         return -EUCLEAN;
     if (v->type == RECORD_NAME && compare(v->name, v->len, next.name, next.len) >= 0)
         return -EUCLEAN;
@@ -55,10 +66,10 @@ static int follow(struct gen *gen, const struct view_of_record *v, int level,
     return 1;
 }
 
-int variants_next(struct gen *gen, const struct view_of_record *v,
-                  struct view_of_record *ret_next)
+int variants_next(struct gen *gen, const struct view_of_record *anchor,
+                  const struct view_of_record *v, struct view_of_record *ret_next)
 {
-    return follow(gen, v, 0, ret_next);
+    return follow(gen, anchor, v, 0, ret_next);
 }
 
 /* The anchor of BASE: 1, 0 if it stands alone, -EUCLEAN. */
@@ -72,7 +83,8 @@ static int find_anchor(struct gen *gen, const struct view_of_record *base, uint6
     if (offset == 0)
         return 0;
     if (!record_view(gen, offset, ret_anchor) || ret_anchor->type != RECORD_ANCHOR ||
-        ret_anchor->key != base->key || ret_anchor->levels != LEVELS_MAX)
+        ret_anchor->key != base->key || ret_anchor->levels != LEVELS_MAX ||
+        !folds_to(base, ret_anchor))
         return -EUCLEAN;
     if (!record_get_state(gen, ret_anchor, &state) || (state & NUMBER_MASK) < floor)
         return -EUCLEAN;
@@ -93,7 +105,7 @@ enum variants variants_search(struct gen *gen, const struct view_of_record *base
         for (;;) {
             struct view_of_record next;
 
-            r = follow(gen, &at, level, &next);
+            r = follow(gen, &ret_path->anchor, &at, level, &next);
             if (r < 0)
                 return VARIANTS_DAMAGED;
             int c = r == 0 ? 1 : compare(next.name, next.len, name, len);
@@ -115,7 +127,7 @@ static bool walk_level(struct gen *gen, const struct view_of_record *anchor, int
     struct view_of_record at = *anchor, next;
     int r;
 
-    while ((r = follow(gen, &at, level, &next)) > 0) {
+    while ((r = follow(gen, anchor, &at, level, &next)) > 0) {
         ret_heights[next.levels]++;
         at = next;
     }
@@ -169,8 +181,10 @@ int variants_insert(struct gen *gen, const struct view_of_record *base,
     uint64_t anchor = 0, offset;
 
     if (!path) {
-        int r = record_append(gen, base->key, RECORD_ANCHOR, LEVELS_MAX, "", 0, number_now,
-                              &anchor);
+        char folded[FOLDFS_NAME_MAX];
+        size_t folded_len = fold_name(name, len, folded);
+        int r = record_append(gen, base->key, RECORD_ANCHOR, LEVELS_MAX, folded, folded_len,
+                              number_now, &anchor);
         if (r < 0)
             return r;
         if (!record_view(gen, anchor, &fresh.anchor))
