@@ -52,9 +52,8 @@ static inline pthread_mutex_t *lock_and_return(pthread_mutex_t *mutex)
 #define CONCAT_(a, b) a##b
 #define CONCAT(a, b)  CONCAT_(a, b)
 #define LOCK_FOR_SCOPE(mutex)                                                                  \
-    __attribute__((cleanup(cleanup_unlock), unused)) pthread_mutex_t *CONCAT(scope_lock_,      \
-                                                                             __LINE__) =       \
-        lock_and_return(mutex)
+    __attribute__((cleanup(cleanup_unlock), unused)) pthread_mutex_t *CONCAT(                  \
+        scope_lock_, __LINE__) = lock_and_return(mutex)
 
 /* Takes the pointer or descriptor out of a cleanup variable, which is then left empty. */
 #define STEAL_PTR(p)                                                                           \
