@@ -68,8 +68,12 @@ def respell(name):
         return name
 
 
-def lower(name):
-    """NAME with each letter as the smaller code point of its pair: equal for both spellings."""
+def one_spelling(path):
+    """PATH with each name in one and the same spelling, whichever it was given in."""
+    return b'/'.join(_smallest_letters(name) for name in path.split(b'/'))
+
+
+def _smallest_letters(name):
     try:
         return ''.join(chr(min(ord(c), _PARTNERS.get(ord(c), ord(c))))
                        for c in name.decode('utf-8')).encode('utf-8')
@@ -124,7 +128,7 @@ class Side:
 
     def _shown(self, argument):
         if isinstance(argument, bytes) and argument.startswith(self.root):
-            return repr(lower(argument[len(self.root):]))
+            return repr(one_spelling(argument[len(self.root):]))
         if isinstance(argument, int):
             return 'n'  # descriptors and inode numbers differ; sizes show in the results
         return repr(argument)[:80]
@@ -374,19 +378,21 @@ class Comparisons:
     def __init__(self):
         self.tests = []
 
-    def test(self, function=None, *, users=(ROOT, ALICE), respelled=True):
-        """`@tests.test`: users are whom it runs as, respelled whether in other spellings too."""
+    def test(self, function=None, *, users=(ROOT, ALICE), not_with=None):
+        """`@tests.test`: users are whom it runs as; not_with is a variant that cannot pass it."""
         if function is None:
-            return lambda f: self.test(f, users=users, respelled=respelled)
-        self.tests.append((function, users, respelled))
+            return lambda f: self.test(f, users=users, not_with=not_with)
+        self.tests.append((function, users, not_with))
         return function
 
     def run_on(self, bare_top, mount, suffix, word):
         # Through lookup=exact another spelling is another name; a bind mount folds nothing.
         may_respell = not mounted.is_bind() and not mount.has_option('lookup=exact')
-        for function, users, respelled in self.tests:
+        for function, users, not_with in self.tests:
+            if not_with and mount.has_option(not_with):
+                continue
             for user in users:
-                for other in ((False, True) if respelled and may_respell else (False,)):
+                for other in (False, True) if may_respell else (False,):
                     name = (f'{function.__name__}_as_{user.name}'
                             + ('_respelled' if other else '') + suffix)
                     if word in name:

@@ -11,7 +11,11 @@ to the options of every mount.  FOLDFS_TEST_DIR (default /tmp) is where trees an
 
 Whatever happens in the block, leaving it unmounts, ends the daemon by its pid, and removes what
 was made.  A daemon that died, hung, or did not end cleanly is an error then; its stderr is shown.
+
+The program that imports this gets a mount namespace of its own: what it mounts is gone with its
+last process, and no other namespace copies a mount of it, which would keep the daemon alive.
 """
+import ctypes
 import os
 import shutil
 import signal
@@ -25,6 +29,13 @@ from tap import Failure, Skip, note
 MOUNT_TIMEOUT_S = 30  # a sanitizer build in an emulated guest needs several seconds
 STOP_TIMEOUT_S = 60   # time for the last checkpoint of a large index
 BIND = 'bind'
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+
+
+def own_namespace():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b'none', b'/', None, MS_REC | MS_PRIVATE, None):
+        sys.exit(f'no mount namespace: {os.strerror(ctypes.get_errno())}')
 
 
 def program():
@@ -92,6 +103,21 @@ def unmount_all_under(path):
         if point == path or point.startswith(path + b'/'):
             subprocess.run(['umount', '-l', os.fsdecode(point)], stderr=subprocess.DEVNULL,
                            check=False)
+
+
+def threads_of(pid):
+    """What each thread of a process waits for, as far as the kernel says."""
+    lines = []
+    for task in os.listdir(f'/proc/{pid}/task'):
+        words = [task]
+        for name in ('comm', 'wchan', 'syscall'):
+            try:
+                with open(f'/proc/{pid}/task/{task}/{name}', encoding='ascii') as file:
+                    words.append(file.read().strip())
+            except OSError:
+                words.append('?')
+        lines.append(' '.join(words))
+    return '\n'.join(lines)
 
 
 class Area:
@@ -259,7 +285,8 @@ class Mount:
             if status or 'Sanitizer' in self.log() or 'runtime error' in self.log():
                 raise Failure(f'the daemon ended with status {status}\n{self.log()}')
         except subprocess.TimeoutExpired:
-            raise Failure(f'the daemon did not end after umount\n{self.log()}') from None
+            raise Failure('the daemon did not end after umount; its threads wait in:\n'
+                          + threads_of(self.pid()) + '\n' + self.log()) from None
         finally:
             self.abandon()
 
@@ -287,3 +314,7 @@ class Mount:
                 self.stop()
         finally:
             self.remove()
+
+
+if os.geteuid() == 0:
+    own_namespace()

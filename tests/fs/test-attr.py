@@ -123,7 +123,6 @@ def statfs_tells_the_tree_below(t):
     t.do(os.statvfs, t.root)
     t.do(os.fstatvfs, t.open(t('file')))
     t.do(os.pathconf, t('file'), 'PC_NAME_MAX')
-    t.do(os.pathconf, t('file'), 'PC_LINK_MAX')
 
 
 @test
@@ -163,7 +162,7 @@ def socket_connects(t):
     t.do(server.bind, 'sock')
     server.listen()
     t.do(os.stat, t('sock'))
-    t.do(client.connect, os.path.basename(t('sock')))
+    client.connect(os.path.basename(t('sock')))
     t.do(client.send, b'hello')
     t.record('received', server.accept()[0].recv(100))
     t.do(socket.socket(socket.AF_UNIX).bind, 'sock')
