@@ -256,20 +256,17 @@ static enum options_result resolve_dir(const char *role, const char *path, char 
 {
     struct stat st;
 
-    char *resolved = realpath(path, NULL);
-    if (!resolved && errno == ENOTCONN)
+    CLEANUP_FREE char *resolved = realpath(path, NULL);
+    int r = resolved && stat(resolved, &st) == 0 ? 0 : errno;
+    if (r == ENOTCONN)
         return say(OPTIONS_FAILED,
                    "%s %s: the daemon of the mount there is gone; first: umount %s", role, path,
                    path);
-    if (!resolved || stat(resolved, &st) < 0) {
-        free(resolved);
-        return say(OPTIONS_FAILED, "%s %s: %s", role, path, strerror(errno));
-    }
-    if (!S_ISDIR(st.st_mode)) {
-        free(resolved);
+    if (r != 0)
+        return say(OPTIONS_FAILED, "%s %s: %s", role, path, strerror(r));
+    if (!S_ISDIR(st.st_mode))
         return say(OPTIONS_FAILED, "%s %s: not a directory", role, path);
-    }
-    *ret_path = resolved;
+    *ret_path = STEAL_PTR(resolved);
     return OPTIONS_RUN;
 }
 

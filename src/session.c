@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <xxhash.h>
 
 #include "backing/case.h"
@@ -32,6 +33,10 @@
  */
 #define CHECKPOINT_S 5
 
+/* How long the end of the daemon before us is waited for: 5 s in steps of 50 ms. */
+#define BUSY_PAUSE_NS 50000000L
+#define BUSY_PAUSES   100u
+
 /* Of the descriptors that the process may have, this share is for files that nobody has open;
  * and no more than that many, since each keeps an inode of the backing file system in memory.
  */
@@ -45,13 +50,23 @@ static bool fuse_collecting;
 static void take_fuse_line(enum fuse_log_level level, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
 
+/* libfuse gives a line in pieces; the newline ends it.  While it is collecting, only one thread
+ * runs; later pieces of two threads may meet in one line. */
 static void take_fuse_line(enum fuse_log_level level, const char *format, va_list args)
 {
-    char line[sizeof(fuse_said)];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char line[sizeof(fuse_said)];
+    static size_t len;
 
-    int len = vsnprintf(line, sizeof(line), format, args);
-    while (len > 0 && (size_t)len < sizeof(line) && line[len - 1] == '\n')
-        line[--len] = '\0';
+    LOCK_FOR_SCOPE(&lock);
+    int n = vsnprintf(line + len, sizeof(line) - len, format, args);
+    if (n > 0)
+        len += (size_t)n < sizeof(line) - len ? (size_t)n : sizeof(line) - len - 1;
+    if (len == 0 || (line[len - 1] != '\n' && len < sizeof(line) - 1))
+        return;
+    if (line[len - 1] == '\n')
+        line[len - 1] = '\0';
+    len = 0;
     if (fuse_collecting)
         memcpy(fuse_said, line, sizeof(line));
     else
@@ -119,9 +134,9 @@ static int default_index_path(const struct foldfs *fs, char *ret_path, size_t si
     char id[33];
 
     if (tree_id(fs, id) < 0) {
-        log_line(LOG_NOTICE,
-                 "%s: this file system has no lasting identity, so the index is kept in memory",
-                 fs->options->source);
+        log_line(LOG_NOTICE, "%s: %s, so the index is kept in memory", fs->options->source,
+                 creds_can_switch() ? "this file system has no lasting identity"
+                                    : "what identifies a directory for good only root can see");
         ret_path[0] = '\0';
         return 0;
     }
@@ -182,6 +197,27 @@ static const char *index_errno_text(int r)
     }
 }
 
+/* Opens the index.  The daemon of a mount that has just been unmounted may still be writing its
+ * last checkpoint: it is waited for. */
+static int open_index_at(const char *path, struct index **ret_index)
+{
+    const struct index_options options = {.path = path, .checkpoint_s = CHECKPOINT_S};
+    const struct timespec pause = {.tv_nsec = BUSY_PAUSE_NS};
+
+    for (unsigned n = 0;; n++) {
+        int r = index_open(&options, ret_index);
+        if (r != -EBUSY || n == BUSY_PAUSES)
+            return r;
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* The place that nobody asked for does not keep the tree from being served. */
+static bool may_fall_back(const char *given, int r)
+{
+    return !given && (r == -EROFS || r == -EACCES || r == -ENOTDIR || r == -ENOENT);
+}
+
 static enum options_result open_index(struct foldfs *fs)
 {
     const char *given = fs->options->index;
@@ -200,9 +236,12 @@ static enum options_result open_index(struct foldfs *fs)
                  path, fs->options->source);
         return OPTIONS_FAILED;
     }
-    const struct index_options options = {.path = path[0] ? path : NULL,
-                                          .checkpoint_s = CHECKPOINT_S};
-    r = index_open(&options, &fs->index);
+    r = open_index_at(path[0] ? path : NULL, &fs->index);
+    if (may_fall_back(given, r)) {
+        log_line(LOG_WARNING, "index directory %s: %s; the index is kept in memory", path,
+                 strerror(-r));
+        r = open_index_at(NULL, &fs->index);
+    }
     if (r < 0) {
         log_line(LOG_ERR, "index directory %s: %s", path, index_errno_text(r));
         return OPTIONS_FAILED;
