@@ -131,6 +131,9 @@ void index_begin_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
         dir_load_stamp(dir, &expected);
         mismatch = r < 0 || !stamp_equal(&present, &expected);
         dir->begin_stamp = present;
+        dir->begin_number = dir->stamp_number;
+        if (dir->granularity_ns > 0)
+            (void)number_next(dir->index, &dir->begin_number);
         if (dir->scan)
             tell_scan(dir->scan, r, &present, mismatch);
     }
@@ -143,21 +146,39 @@ void index_begin_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
     dir_write_end(dir);
 }
 
+/* The change that is ending leaves the stamp PRESENT: which removals does it cover?  With exact
+ * time all so far.  In coarse time those of before the tick that it names: of the others, the
+ * tree may come back from a power loss with this very stamp and without some. */
+static uint64_t covered_by(const struct index_dir *dir, const struct index_stamp *present,
+                           uint64_t number_now)
+{
+    if (dir->granularity_ns == 0)
+        return number_now;
+    return present->ctime_ns != dir->begin_stamp.ctime_ns ? dir->begin_number
+                                                          : dir->stamp_number;
+}
+
 void index_end_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
 {
     LOCK_FOR_SCOPE(&dir->lock);
     unsigned others = atomic_load(&dir->in_flight) - 1;
     bool unsettled = atomic_load(&dir->unsettled);
     struct index_stamp present;
+    uint64_t number = dir->stamp_number;
     int r = 0;
 
-    if (others == 0)
+    if (others == 0) {
+        /* If none can be had, the old one stays, which only puts more in doubt. */
+        if (dir->granularity_ns == 0)
+            (void)number_next(dir->index, &number);
         r = stat(ctx, &present);
+    }
     dir_write_begin(dir);
     if (others == 0 && r == 0) {
         if (!stamp_equal(&present, &dir->begin_stamp))
             unsettled =
                 dir->granularity_ns > 0 || stamp_young(present.ctime_ns, 0, dir->index->now());
+        dir->stamp_number = covered_by(dir, &present, number);
         dir_store_stamp(dir, &present, unsettled);
     }
     if (r < 0)

@@ -8,9 +8,9 @@
  * directory is taking another key.
  *
  * What is loaded from an entry is as true as the entry's stamp, with one exception: removals
- * with a number from the entry's checkpoint up to the last unclean end are in doubt.  They
- * were written into the records, perhaps to the disk, before the tree made the removal
- * durable; when the tree comes back with the old stamp, the name is back too.
+ * with a number from the moment when the stamp was taken up to the last unclean end are in
+ * doubt.  They were written into the records, perhaps to the disk, before the tree made the
+ * removal durable; when the tree comes back with the old stamp, the name is back too.
  *
  * Locks: live_lock guards the table and refs, dirty_lock the list, dir->lock the rest.
  */
@@ -100,6 +100,7 @@ static bool load_entry(struct index_dir *dir, const struct dirs_entry *e, bool b
     atomic_store(&dir->doubt_to, to);
     const struct index_stamp stamp = {e->stamp[0], e->stamp[1], e->stamp[2], e->stamp[3]};
     dir_store_stamp(dir, &stamp, false);
+    dir->stamp_number = e->epoch;
     atomic_store(&dir->complete, e->kind == ENTRY_PROVEN && backed);
     dir->has_entry = true;
     return true;

@@ -102,7 +102,8 @@ struct manifest {
     uint64_t seed;
     uint64_t generation;
     uint64_t reserved;    /* numbers up to this one may have been given out */
-    uint64_t crash;       /* numbers below were given out before the last unclean end */
+    uint64_t crash;       /* numbers below were given out before the last end that may have lost
+                             something */
     uint64_t group_floor; /* groups made before this number are not trusted */
     uint64_t clean;       /* 1: closed in order */
     char boot_id[40];
@@ -205,6 +206,7 @@ static inline uint64_t record_bytes(size_t len, unsigned levels)
 
 /* The largest record: a name of 255 bytes in a node of all levels. */
 #define RECORD_MAX (24u + 8u * LEVELS_MAX + 256u)
+static_assert(RECORD_MAX % UNIT == 0, "records are whole units");
 
 /* ---- dirs ---- */
 
@@ -217,7 +219,7 @@ struct dirs_entry {
     uint8_t id[16]; /* XXH3-128 of the identity, seeded */
     uint64_t key;
     uint64_t scan;
-    uint64_t epoch; /* the number of the checkpoint that wrote it */
+    uint64_t epoch; /* removals with smaller numbers are covered by the stamp */
     /* Removals with a number in [doubt_from, doubt_to) may have been undone by a power loss. */
     uint64_t doubt_from, doubt_to;
     int64_t stamp[4];

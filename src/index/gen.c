@@ -300,7 +300,18 @@ static int open_files(struct gen *gen, uint64_t reserved)
     return cold_create(gen->dirfd, &gen->proto, gen->seed, DIRS_FIRST_SLOTS, &gen->dirs);
 }
 
-int gen_open(int parent_fd, const struct manifest *m, struct gen **ret_gen)
+/* After a power loss slots may lead to records that were lost.  New ones must not come to lie
+ * there, where a slot of another life would find them. */
+static void skip_lost_records(struct gen *gen)
+{
+    uint64_t end = table_end(gen);
+
+    if (end > atomic_load(&gen->tail))
+        atomic_store(&gen->tail, end);
+}
+
+int gen_open(int parent_fd, const struct manifest *m, enum history history,
+             struct gen **ret_gen)
 {
     struct gen *gen = gen_alloc(m, m->generation);
     char name[32];
@@ -314,6 +325,8 @@ int gen_open(int parent_fd, const struct manifest *m, struct gen **ret_gen)
         gen_free(gen);
         return r == -ENOENT ? -EUCLEAN : r;
     }
+    if (history == HISTORY_POWER_LOSS)
+        skip_lost_records(gen);
     *ret_gen = gen;
     return 0;
 }

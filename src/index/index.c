@@ -33,8 +33,8 @@
  *      a stamp stands for; it can only know more than the tree:
  *        - a name too many: its stat fails, and the directory is scanned;
  *        - a removal too many: its record says since when (a number not below that of the
- *          checkpoint), and after an unclean end such a removal makes its directory incomplete
- *          when somebody asks for that name (dirs.c, "doubt").
+ *          stamp), and after an unclean end such a removal makes its directory incomplete when
+ *          somebody asks for that name (dirs.c, "doubt").
  *      If the daemon is killed between the change of the tree and that of the index, the
  *      tree's stamp has moved and the directory is scanned.
  *   5. What is read from a file is believed only after its check.  Damage never makes a name
@@ -138,17 +138,19 @@ static int open_existing(struct index *index, struct gen **ret_gen)
 
     if (r < 0)
         return r;
-    r = gen_open(index->dirfd, &m, &gen);
+    boot_id_read(boot_id);
+    bool other_boot = memcmp(m.boot_id, boot_id, sizeof(boot_id)) != 0;
+    bool power_lost = !m.clean && other_boot;
+    r = gen_open(index->dirfd, &m, power_lost ? HISTORY_POWER_LOSS : HISTORY_WHOLE, &gen);
     if (r < 0)
         return r;
-    boot_id_read(boot_id);
     index->was_clean = m.clean != 0;
     index->run_start = m.reserved + 1;
-    if (!m.clean) {
+    /* After a clean end too, the power may have failed before the tree was durable. */
+    if (!m.clean || other_boot)
         m.crash = index->run_start;
-        if (memcmp(m.boot_id, boot_id, sizeof(boot_id)) != 0)
-            m.group_floor = index->run_start;
-    }
+    if (power_lost)
+        m.group_floor = index->run_start;
     atomic_store(&index->number, index->run_start);
     atomic_store(&index->reserved, index->run_start);
     m.clean = 0;

@@ -107,7 +107,10 @@ struct gen {
 /* gen.c */
 int gen_create(int parent_fd, const struct manifest *m, uint64_t number, uint64_t nbuckets,
                uint64_t names_span, struct gen **ret_gen);
-int gen_open(int parent_fd, const struct manifest *m, struct gen **ret_gen);
+/* HISTORY tells whether the files may be a mixture of ages. */
+enum history { HISTORY_WHOLE, HISTORY_POWER_LOSS };
+int gen_open(int parent_fd, const struct manifest *m, enum history history,
+             struct gen **ret_gen);
 void gen_free(struct gen *gen);
 void gen_folder_name(uint64_t number, char ret_name[32]);
 /* Writes tail and counters into the headers. */
@@ -230,6 +233,8 @@ void table_replace(struct gen *gen, const struct query *q, const struct place *p
 void table_format(struct gen *gen);
 /* Counts the slots that lead to records before END; false if any slot is invalid. */
 bool table_count(const struct gen *gen, uint64_t end, uint64_t *ret_taken);
+/* An offset beyond all that slots lead to, whether a record is there or not. */
+uint64_t table_end(const struct gen *gen);
 /* Calls FN with the offset of each taken slot; *RET_DAMAGED counts the invalid ones. */
 typedef void (*slot_fn)(void *ctx, uint64_t offset);
 void table_for_each(const struct gen *gen, slot_fn fn, void *ctx, uint64_t *ret_damaged);
@@ -399,7 +404,9 @@ struct index_dir {
     pthread_mutex_t lock;
     struct index_scan *scan; /* under lock: the running one */
     struct index_stamp begin_stamp;
-    int64_t scan_cost_ns; /* of the last scan, by the monotonic clock */
+    uint64_t begin_number; /* under lock: given out when the change in flight began */
+    uint64_t stamp_number; /* under lock: removals below are covered by the stamp */
+    int64_t scan_cost_ns;  /* of the last scan, by the monotonic clock */
     int64_t scan_end_ns;
     bool has_entry;         /* under lock: dirs holds something of it */
     bool used;              /* under lock: was scanned */
@@ -521,6 +528,7 @@ struct known {
     uint64_t entry_scan;           /* the same of a proven durable entry; else UINT64_MAX */
     uint64_t entry_epoch;          /* removals from here on are evidence; else UINT64_MAX */
     uint64_t doubt_from, doubt_to; /* so are these */
+    uint64_t entry_doubt_from, entry_doubt_to;
     bool live;
     bool spoiled; /* something of it is damaged */
 };

@@ -50,7 +50,7 @@ static int add_entry(void *ctx, const struct dirs_entry *e)
         .entry_scan = proven ? e->scan : UINT64_MAX,
         .entry_epoch = proven ? e->epoch : UINT64_MAX,
     };
-    entry_doubt(c->index, e, &k->doubt_from, &k->doubt_to);
+    entry_doubt(c->index, e, &k->entry_doubt_from, &k->entry_doubt_to);
     return 0;
 }
 
@@ -101,10 +101,12 @@ static void unite(struct known_dirs *known)
             known->dirs[kept++] = *k;
             continue;
         }
-        uint64_t scan = last->entry_scan, epoch = last->entry_epoch;
+        struct known entry = *last;
         *last = *k;
-        last->entry_scan = k->entry_scan < scan ? k->entry_scan : scan;
-        last->entry_epoch = k->entry_epoch < epoch ? k->entry_epoch : epoch;
+        last->entry_scan = entry.entry_scan;
+        last->entry_epoch = entry.entry_epoch;
+        last->entry_doubt_from = entry.entry_doubt_from;
+        last->entry_doubt_to = entry.entry_doubt_to;
     }
     known->count = kept;
 }
@@ -162,5 +164,6 @@ bool known_keeps(const struct known *known, uint64_t state)
     if (known->scanning != 0 && number >= known->scanning)
         return true;
     return number >= known->entry_epoch ||
-           (number >= known->doubt_from && number < known->doubt_to);
+           (number >= known->doubt_from && number < known->doubt_to) ||
+           (number >= known->entry_doubt_from && number < known->entry_doubt_to);
 }

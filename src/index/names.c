@@ -95,7 +95,7 @@ static bool counts(struct look *look, const struct view_of_record *v)
     uint64_t number = state & NUMBER_MASK;
     if (!(state & STATE_REMOVED))
         return number >= look->scan_number;
-    if (number >= look->scan_number && number >= look->doubt_from && number < look->doubt_to)
+    if (number >= look->doubt_from && number < look->doubt_to)
         look->doubt = true;
     return false;
 }

@@ -120,7 +120,13 @@ static void complete(struct index_scan *scan, const struct index_stamp *after)
         unsettled =
             dir->granularity_ns > 0 || stamp_young(stamp.ctime_ns, 0, dir->index->now());
     } else {
+        struct index_stamp old;
+
         unsettled = stamp_young(stamp.ctime_ns, dir->granularity_ns, scan->began_ns);
+        /* Coarse time: see index_end_change(). */
+        dir_load_stamp(dir, &old);
+        if (dir->granularity_ns == 0 || old.ctime_ns != stamp.ctime_ns)
+            dir->stamp_number = scan->number;
     }
     dir_write_begin(dir);
     dir_store_stamp(dir, &stamp, unsettled);

@@ -76,7 +76,8 @@ static enum match match_record(const struct gen *gen, const struct query *q, uin
 {
     struct query other;
 
-    if (!record_view(gen, offset, ret_view) || ret_view->type != RECORD_NAME)
+    if (!record_view(gen, offset, ret_view) || ret_view->type != RECORD_NAME ||
+        ret_view->levels != 0)
         return MATCH_DAMAGED;
     if (ret_view->key == q->key && ret_view->len == q->len &&
         memcmp(ret_view->name, q->name, q->len) == 0)
@@ -204,4 +205,23 @@ bool table_count(const struct gen *gen, uint64_t end, uint64_t *ret_taken)
     table_for_each(gen, tally_slot, &tally, &damaged);
     *ret_taken = tally.taken;
     return damaged == 0;
+}
+
+uint64_t table_end(const struct gen *gen)
+{
+    uint64_t end = 0;
+
+    for (uint64_t b = 0; b < gen->nbuckets; b++) {
+        uint8_t salt = bucket_salt(gen, b);
+
+        for (unsigned i = 0; i < SLOTS_PER_BUCKET; i++) {
+            uint64_t slot =
+                atomic_load_explicit(&gen->buckets[b].slots[i], memory_order_relaxed);
+            uint64_t offset = slot_offset(slot);
+
+            if (word_valid(slot, salt) && offset > end && offset < gen->names.span)
+                end = offset;
+        }
+    }
+    return end + RECORD_MAX;
 }
