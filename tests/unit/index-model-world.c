@@ -18,8 +18,10 @@
 /* How many steps of the clock make a stamp surely old, surely young: between the two the
  * index may decide either way. */
 #define SURELY_OLD_STEPS 4
-/* Scans of a simulated directory take no time, so the 5 % rule cannot delay one by more. */
-#define RESCAN_SLACK_NS 2000000000LL
+/* A scan may cost a twentieth of the time, so the next one waits for 20 times what the last
+ * one took; and a little, for rounding. */
+#define RESCAN_SHARE    20
+#define RESCAN_SLACK_NS 1000000LL
 
 static void shadow_alloc(struct world_dir *d, unsigned n_classes)
 {
@@ -197,7 +199,7 @@ static bool must_be_stale(const struct world_dir *d)
     if (d->complete == COMPLETE_NO || (d->dirty && !d->in_flight))
         return true;
     return d->complete == COMPLETE_YES && d->hidden && surely_old(d) && !d->in_flight &&
-           model_now() - d->last_commit > RESCAN_SLACK_NS;
+           model_now() - d->last_scan_end > RESCAN_SHARE * d->last_scan_cost + RESCAN_SLACK_NS;
 }
 
 int world_check(struct world *w, struct world_dir *d)
@@ -234,6 +236,20 @@ int world_check(struct world *w, struct world_dir *d)
     return r;
 }
 
+/* Would the stat of what the index gave succeed? */
+static bool is_there(struct world_dir *d, unsigned class, const struct model_class *k,
+                     const struct index_name *found)
+{
+    for (unsigned s = 0; s < k->n; s++) {
+        const struct model_name *name = &k->spellings[s];
+
+        if (name->len == found->len && memcmp(name->bytes, found->bytes, name->len) == 0)
+            return model_has(&d->tree, class, s);
+    }
+    tap_fail("find: a name that is none of its class: %.20s", found->bytes);
+    return true;
+}
+
 void world_find(struct world *w, struct world_dir *d, unsigned class, unsigned spelling)
 {
     const struct model_class *k = &w->names.classes[class];
@@ -257,6 +273,12 @@ void world_find(struct world *w, struct world_dir *d, unsigned class, unsigned s
     }
     if (d->complete == COMPLETE_NO && d->suspect)
         return;
+    if (w->power_was_lost && d->complete != COMPLETE_NO && m != INDEX_ABSENT &&
+        !is_there(d, class, k, &found)) {
+        w->stats.voided++;
+        world_void(w, d);
+        return;
+    }
     if (doubt == 0 && d->complete != COMPLETE_NO) {
         model_compare(k, mask, spelling, m, &found, "find");
         return;
@@ -375,6 +397,8 @@ void world_foreign_put(struct world *w, struct world_dir *d, unsigned class, uns
     struct index_stamp before = d->tree.stamp;
 
     w->stats.operations++;
+    if (d->in_flight && w->foreign_waits)
+        return;
     if (!model_set(&d->tree, class, spelling, present))
         return;
     d->doubt[class] |= (uint64_t)1 << spelling;
@@ -387,9 +411,18 @@ void world_foreign_touch(struct world *w, struct world_dir *d)
     struct index_stamp before = d->tree.stamp;
 
     w->stats.operations++;
+    if (d->in_flight && w->foreign_waits)
+        return;
     model_touch(&d->tree);
     if (!d->in_flight && !model_same_stamp(&before, &d->tree.stamp))
         d->dirty = d->scan.seen_foreign = true;
+}
+
+static void scan_ended(struct world_dir *d)
+{
+    d->scan.scan = NULL;
+    d->last_scan_end = model_now();
+    d->last_scan_cost = d->last_scan_end - d->scan.began;
 }
 
 void world_scan_begin(struct world *w, struct world_dir *d)
@@ -403,6 +436,7 @@ void world_scan_begin(struct world *w, struct world_dir *d)
         return;
     }
     s->before = d->tree.stamp;
+    s->began = model_now();
     s->own_in_flight = d->in_flight > 0;
     s->seen_foreign = s->upset = false;
     s->settled = surely_old(d);
@@ -454,15 +488,15 @@ static void committed(struct world *w, struct world_dir *d, bool moved_after)
         d->doubt[c] = s->foreign[c];
         left |= s->foreign[c];
     }
-    d->complete = s->upset ? COMPLETE_MAYBE : COMPLETE_YES;
-    d->suspect = false;
+    /* On a coarse clock a foreign change that showed may be noticed at the next look. */
+    d->complete = s->upset || s->seen_foreign ? COMPLETE_MAYBE : COMPLETE_YES;
+    d->suspect = d->suspect && w->power_was_lost;
     d->dirty = moved_after;
     d->hidden = false;
     if (d->tree.granularity_ns > 0) {
         d->unsettled = !s->settled || s->own_in_flight || left;
         d->hidden = left && !s->own_in_flight && !moved_after;
     }
-    d->last_commit = model_now();
     w->stats.scans++;
 }
 
@@ -502,7 +536,7 @@ void world_scan_commit(struct world *w, struct world_dir *d,
     bool moved_after = s->seen_foreign;
     s->seen_foreign = seen;
     r = index_scan_commit(s->scan, &s->before, &after);
-    s->scan = NULL;
+    scan_ended(d);
     if (!moved_after)
         judge_commit(d, r);
     if (r == 0) {
@@ -519,7 +553,7 @@ void world_scan_abort(struct world *w, struct world_dir *d)
 {
     (void)w;
     index_scan_abort(d->scan.scan);
-    d->scan.scan = NULL;
+    scan_ended(d);
 }
 
 void world_scan_whole(struct world *w, struct world_dir *d)

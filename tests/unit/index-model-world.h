@@ -24,6 +24,7 @@ struct world_scan {
     struct index_scan *scan; /* NULL: none open */
     struct model_reader reader;
     struct index_stamp before;
+    int64_t began;
     unsigned n_buffer;
     struct {
         unsigned class, spelling;
@@ -47,15 +48,15 @@ struct world_dir {
     /* After damage or a crash, until a commit: the index may find out at any time that it
      * cannot tell, and its hints may be wrong; what it says for certain must be right. */
     bool suspect;
-    int64_t last_commit; /* by model_now() */
-    unsigned in_flight;  /* brackets of ours */
-    uint64_t *doubt;     /* by class */
-    uint64_t *locked;    /* by class: != 0 while a bracket of ours holds its name lock */
+    int64_t last_scan_end, last_scan_cost; /* by model_now() */
+    unsigned in_flight;                    /* brackets of ours */
+    uint64_t *doubt;                       /* by class */
+    uint64_t *locked; /* by class: != 0 while a bracket of ours holds its name lock */
     struct world_scan scan;
 };
 
 struct world_stats {
-    uint64_t operations, checks, stale, scans, again;
+    uint64_t operations, checks, stale, scans, again, voided;
 };
 
 struct world {
@@ -65,6 +66,13 @@ struct world {
     struct world_dir *dirs;
     char *path; /* NULL: in memory */
     struct index *index;
+    /* The power was lost: directories stay suspect, for old damage can be met at any time; and
+     * the index may be ahead of the tree, so a positive whose entry is not there is voided, as
+     * the daemon does when its stat fails. */
+    bool power_was_lost;
+    /* Others change nothing while changes of ours are in flight: nobody could notice it, and
+     * after a crash it would be unknown what is in doubt. */
+    bool foreign_waits;
     struct world_stats stats;
 };
 
