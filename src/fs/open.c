@@ -126,8 +126,7 @@ static int32_t register_backing(const struct foldfs *fs, fuse_req_t req,
 
 static void unregister_backing(fuse_req_t req, int32_t backing_id)
 {
-    if (creds_act_for_passthrough() == 0)
-        fuse_passthrough_close(req, backing_id);
+    fuse_passthrough_close(req, backing_id);
 }
 #else
 static int32_t register_backing(const struct foldfs *fs, fuse_req_t req,
@@ -145,22 +144,18 @@ static void unregister_backing(fuse_req_t req, int32_t backing_id)
 
 /* Counts one open of the file, and says to FI how the kernel is to treat it. */
 static int count_open(struct foldfs *fs, fuse_req_t req, struct node *node, int fd,
-                      struct fuse_file_info *fi)
+                      const struct statx *st, struct fuse_file_info *fi)
 {
     struct node_data *data;
-    struct statx st;
 
-    int r = file_stat(fd, "", &st);
-    if (r < 0)
-        return r;
-    r = node_data_get(node, &data);
+    int r = node_data_get(node, &data);
     if (r < 0)
         return r;
     LOCK_FOR_SCOPE(&data->lock);
-    atomic_store(&data->setgid, (st.stx_mode & S_ISGID) != 0);
+    atomic_store(&data->setgid, (st->stx_mode & S_ISGID) != 0);
     if (data->opens++ == 0)
-        data->backing_id = register_backing(fs, req, node, &st, fd);
-    fi->keep_cache = unchanged_since_seen(node, data, &st);
+        data->backing_id = register_backing(fs, req, node, st, fd);
+    fi->keep_cache = unchanged_since_seen(node, data, st);
 #ifdef FUSE_CAP_PASSTHROUGH
     if (data->backing_id > 0) {
         fi->backing_id = data->backing_id;
@@ -182,9 +177,10 @@ static void uncount_open(fuse_req_t req, struct node *node)
     data->backing_id = 0;
 }
 
-/* Makes an open file of FD, which it takes over if it succeeds. */
+/* Makes an open file of FD, whose stat is ST; it takes FD over if it succeeds. */
 static int open_file_new(struct foldfs *fs, fuse_req_t req, struct node *node, int fd,
-                         struct fuse_file_info *fi, struct open_file **ret_file)
+                         const struct statx *st, struct fuse_file_info *fi,
+                         struct open_file **ret_file)
 {
     CLEANUP_FREE struct open_file *file = calloc(1, sizeof(*file));
 
@@ -192,7 +188,7 @@ static int open_file_new(struct foldfs *fs, fuse_req_t req, struct node *node, i
         return -ENOMEM;
     file->node = node;
     file->fd = fd;
-    int r = count_open(fs, req, node, fd, fi);
+    int r = count_open(fs, req, node, fd, st, fi);
     if (r < 0)
         return r;
     r = slots_add(fs->files, file, &file->id);
@@ -218,6 +214,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     REACHED_PUT struct reached reached = {0};
     CLEANUP_CLOSE int fd = -1;
     struct open_file *file;
+    struct statx st;
     struct foldfs *fs = fs_begin(req);
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
@@ -230,7 +227,9 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     if (reach_made_room(fs, r))
         r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
     if (r == 0)
-        r = open_file_new(fs, req, reached.node, fd, fi, &file);
+        r = file_stat(fd, "", &st);
+    if (r == 0)
+        r = open_file_new(fs, req, reached.node, fd, &st, fi, &file);
     if (r < 0) {
         fs_reply(req, r);
         return;
@@ -315,7 +314,7 @@ static void reply_create(struct foldfs *fs, fuse_req_t req, struct node *node,
     struct fuse_entry_param entry;
     struct open_file *file;
 
-    int r = open_file_new(fs, req, node, fd, fi, &file);
+    int r = open_file_new(fs, req, node, fd, st, fi, &file);
     if (r < 0) {
         close(fd);
         node_forget(fs->nodes, node, 1);
