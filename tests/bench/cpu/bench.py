@@ -9,6 +9,12 @@ has a fresh ext4 and a daemon of its own.  Clients and daemons share one process
 figure depends on where the scheduler puts them: their cost is then least, which makes the ratios
 strictest.  Batches of the sides alternate; the medians of the batches are compared.
 
+Absent names are taken at random, as many different ones as there are entries.  Other spellings go
+to the same number of files on both sides, 10^3, spread over the whole directory: files that the
+kernel has met before, so that the size of the directory is all that differs.  What it costs to
+meet 10^6 different files for the first time, their nodes and the misses of the processor's
+caches, is reported beside it, and what plain stat calls on the bare tree cost then.
+
 Created files stay: removing them would make ext4 skip their inodes at every later creation.  So
 that the small directory stays small, each batch creates in another one of the same size."""
 import collections
@@ -46,42 +52,70 @@ class Side:
 
     def hammer(self, operation, folder, **options):
         """Processor time of the daemon for one operation."""
+        options.setdefault('entries', self.entries)
         return self.session.hammer(operation, os.path.join(self.mount.path, folder),
-                                   pid=self.mount.pid, entries=self.entries, **options)[1]
+                                   pid=self.mount.pid, **options)[1]
+
+    def bare(self, operation, folder, **options):
+        """Time of one operation without foldfs."""
+        return self.session.hammer(operation, os.path.join(self.tree.path, folder),
+                                   entries=self.entries, **options)[0]
+
+
+class Sizes:
+    """Of directories and batches."""
+
+    def __init__(self, session):
+        self.batches = session.pick(tiny=2, normal=40)
+        self.looks = session.pick(tiny=50, normal=2000)
+        self.creates = session.pick(tiny=20, normal=250)
+        self.small = session.pick(tiny=100, normal=1000)
+        self.large = session.pick(tiny=1000, normal=1_000_000)
+        # A directory that a batch creates in has on average the size that is meant.
+        self.small_at_first = self.small - self.creates // 2
+
+
+def batch(sizes, side, samples, key, i):
+    """Batch I on the side called KEY."""
+    folder = side.folders[i % len(side.folders)]
+    samples['absent', key].append(side.hammer('absent', folder, count=sizes.looks, seed=i))
+    # A small directory is another one in each batch: its files are met here, not below.
+    some = {'entries': sizes.small_at_first, 'step': side.entries // sizes.small_at_first}
+    side.hammer('variant', folder, count=4 * sizes.small, seed=i, **some)
+    samples['variant', key].append(
+        side.hammer('variant', folder, count=sizes.looks, seed=i, **some))
+    samples['any', key].append(side.hammer('variant', folder, count=sizes.looks, seed=i))
+    samples['bare', key].append(side.bare('exact', folder, count=sizes.looks, seed=i))
+    samples['create', key].append(side.hammer(
+        'create', folder, first=NEW_NAMES + i * sizes.creates, count=sizes.creates))
 
 
 def measure(session, report):
-    batches = session.pick(tiny=2, normal=40)
-    looks = session.pick(tiny=50, normal=2000)
-    creates = session.pick(tiny=20, normal=250)
-    small = session.pick(tiny=100, normal=1000)
-    large = session.pick(tiny=1000, normal=1_000_000)
-    tools.progress(f'cpu: making directories of {small:,} and {large:,} names')
-    # A directory that a batch creates in has on average the size that is meant.
-    sides = {'small': Side(session, small - creates // 2, batches),
-             'large': Side(session, large, 1)}
+    sizes = Sizes(session)
+    tools.progress(f'cpu: making directories of {sizes.small:,} and {sizes.large:,} names')
+    sides = {'small': Side(session, sizes.small_at_first, sizes.batches),
+             'large': Side(session, sizes.large, 1)}
     empty = scratch.EmptyFuse(session)
     samples = collections.defaultdict(list)
-    for i, side in scratch.rounds(batches, ['small', 'large', 'empty']):
-        if side == 'empty':
-            samples['absent', side].append(session.hammer(
-                'absent', empty.path, pid=empty.pid, count=looks, entries=large, seed=i)[1])
-            continue
-        here = sides[side]
-        folder = here.folders[i % len(here.folders)]
-        for operation in ('absent', 'variant'):
-            samples[operation, side].append(
-                here.hammer(operation, folder, count=looks, seed=i))
-        samples['create', side].append(
-            here.hammer('create', folder, first=NEW_NAMES + i * creates, count=creates))
-    size = f'{large:,} names / {small:,} names'
-    for operation, text in (('absent', 'absent name'), ('variant', 'other spelling'),
-                            ('create', 'create and close')):
-        report.compare(f'{text}: {size}', UNIT, samples[operation, 'large'],
-                       samples[operation, 'small'], GROWTH_MOST)
-    for side, count in (('small', small), ('large', large)):
+    for i, key in scratch.rounds(sizes.batches, ['small', 'large', 'empty']):
+        if key == 'empty':
+            samples['absent', key].append(session.hammer(
+                'absent', empty.path, pid=empty.pid, count=sizes.looks, entries=sizes.large,
+                seed=i)[1])
+        else:
+            batch(sizes, sides[key], samples, key, i)
+    size = f'{sizes.large:,} names / {sizes.small:,} names'
+    for key, text, unit, limit in (
+            ('absent', 'absent name', UNIT, GROWTH_MOST),
+            ('variant', 'other spelling', UNIT, GROWTH_MOST),
+            ('create', 'create and close', UNIT, GROWTH_MOST),
+            ('any', 'other spelling, of any file of the directory', UNIT, None),
+            ('bare', 'bare tree: stat of any file of the directory', 'µs', None)):
+        report.compare(f'{text}: {size}', unit, samples[key, 'large'], samples[key, 'small'],
+                       limit)
+    for key, count in (('small', sizes.small), ('large', sizes.large)):
         report.compare(f'absent name among {count:,} / empty FUSE server', UNIT,
-                       samples['absent', side], samples['absent', 'empty'], EMPTY_MOST)
+                       samples['absent', key], samples['absent', 'empty'], EMPTY_MOST)
 
 
 if __name__ == '__main__':

@@ -2,13 +2,14 @@
  *
  * hammer.c - one operation on names, many times over; prints what each took.
  *
- *     hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-s SEED] OPERATION DIRECTORY
+ *     hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-d STEP] [-s SEED] WHAT
+ * DIRECTORY
  *
  * Prints two numbers: nanoseconds that one operation took, and nanoseconds of processor time
- * that process PID spent on it.  Operations that look go to COUNT of the ENTRIES names in
- * random order; those that change, to COUNT names from FIRST on.  What an operation should
- * find is checked each time: a bench of wrong answers measures nothing.  -1: the first one is
- * measured, without a few before the clock starts.
+ * that process PID spent on it.  Operations that look go to COUNT of the ENTRIES names
+ * (numbers from 0 on, STEP apart) in random order; those that change, to COUNT names from FIRST
+ * on.  What an operation should find is checked each time: a bench of wrong answers measures
+ * nothing.  -1: the first one is measured, without a few before the clock starts.
  *
  * PID's clock is read by its number, so threads that ended count, and so does the work after
  * the last answer: requests that nobody waits for (RELEASE) are given time to be served.
@@ -45,7 +46,7 @@
 
 struct work {
     int dir;
-    uint64_t first, count, entries;
+    uint64_t first, count, entries, step;
     uint64_t random;
     unsigned warm_up; /* operations before the clock starts, where repeating changes nothing */
     int file;         /* one that is open throughout */
@@ -79,13 +80,13 @@ static void respell(char *name)
             *name = (char)(*name ^ ('a' ^ 'A'));
 }
 
-/* A number below ENTRIES (xorshift). */
+/* The number of one of the ENTRIES names (xorshift). */
 static uint64_t pick(struct work *work)
 {
     work->random ^= work->random << 13;
     work->random ^= work->random >> 7;
     work->random ^= work->random << 17;
-    return work->random % work->entries;
+    return work->random % work->entries * work->step;
 }
 
 static void must_find(const struct work *work, const char *name)
@@ -303,7 +304,7 @@ int main(int argc, char *argv[])
     pid_t pid = 0;
     int option;
 
-    while ((option = getopt(argc, argv, "1p:f:n:e:s:")) != -1) {
+    while ((option = getopt(argc, argv, "1p:f:n:e:d:s:")) != -1) {
         if (option == '1')
             work.warm_up = 0;
         else if (option == 'p')
@@ -314,14 +315,16 @@ int main(int argc, char *argv[])
             work.count = number_arg(optarg);
         else if (option == 'e')
             work.entries = number_arg(optarg);
+        else if (option == 'd')
+            work.step = number_arg(optarg);
         else if (option == 's')
             work.random += number_arg(optarg) * 2 * RANDOM_START;
         else
             return 1;
     }
     if (argc - optind != 2 || work.count == 0 || work.entries == 0) {
-        fputs("usage: hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-s SEED] "
-              "OPERATION DIRECTORY\n",
+        fputs("usage: hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-d STEP] "
+              "[-s SEED] WHAT DIRECTORY\n",
               stderr);
         return 1;
     }

@@ -226,11 +226,11 @@ class Session:
         """The value for the size that was asked for."""
         return {'tiny': tiny, 'normal': normal, 'full': full or normal}[self.size]
 
-    def hammer(self, operation, directory, pid=0, first=0, count=1, entries=1, seed=0,
-               pinned=True, cold=False):
+    def hammer(self, operation, directory, pid=0, first=0, count=1, entries=1, step=1,
+               seed=0, pinned=True, cold=False):
         """(wall, processor time of PID) of one operation, in microseconds."""
         command = [self.programs.hammer, *(['-1'] if cold else []), '-p', pid, '-f', first,
-                   '-n', count, '-e', entries, '-s', seed, operation, directory]
+                   '-n', count, '-e', entries, '-d', step, '-s', seed, operation, directory]
         done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, text=True,
                               capture_output=True, check=False,
                               preexec_fn=pin if pinned else None)
