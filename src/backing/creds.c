@@ -37,7 +37,7 @@
 
 #include "common.h"
 
-/* uid and gid for passthrough I/O: the overflow ids, owner of nothing. */
+/* uid for passthrough I/O that root asked for: the overflow id, owner of nothing. */
 #define NOBODY 65534
 
 static bool can_switch;
@@ -166,7 +166,9 @@ int creds_act_as_unprivileged(uid_t uid, gid_t gid)
 
 int creds_act_for_passthrough(void)
 {
-    return become(NOBODY, NOBODY, mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FSETID));
+    /* Any user will do, so that the thread changes as little as it can. */
+    return become(self.uid == 0 ? NOBODY : self.uid, self.gid,
+                  mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FSETID));
 }
 
 int creds_act_as_self(void)

@@ -26,9 +26,9 @@ int creds_act_as(uid_t uid, gid_t gid);
  * a process without CAP_FSETID. */
 int creds_act_as_unprivileged(uid_t uid, gid_t gid);
 
-/* As whom the kernel is to do the I/O of a passthrough file: nobody in particular, bound by
- * quota and reserved blocks, clearing setuid bits, yet with CAP_SYS_ADMIN, which the
- * registration asks for. */
+/* As whom the kernel is to do the I/O of a passthrough file: not root, so bound by quota and
+ * (unless the file system reserves its blocks for just this user) reserved blocks, clearing
+ * setuid bits, yet with CAP_SYS_ADMIN, which the registration asks for. */
 int creds_act_for_passthrough(void);
 
 /* The process itself again: for what foldfs does on its own behalf. */

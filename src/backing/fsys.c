@@ -23,6 +23,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -48,6 +49,7 @@ struct fsys_list {
     struct fsys *first; /* the root's is the last of the list */
     struct fsys *root;
     struct fsys_features features;
+    atomic_bool any_remote;
 };
 
 uint64_t fsys_dev(const struct statx *st)
@@ -240,10 +242,16 @@ int fsys_list_new(int root_fd, const struct fsys_features *features,
         return r;
     STEAL_FD(fd);
     list->root->users = 1;
+    atomic_init(&list->any_remote, list->root->remote);
     list->first = list->root;
     pthread_mutex_init(&list->lock, NULL);
     *ret_list = STEAL_PTR(list);
     return 0;
+}
+
+bool fsys_any_remote(const struct fsys_list *list)
+{
+    return atomic_load_explicit(&list->any_remote, memory_order_relaxed);
 }
 
 void fsys_list_free(struct fsys_list *list)
@@ -339,6 +347,8 @@ int fsys_get(struct fsys_list *list, const struct statx *st, int dir_fd, const c
     }
     fsys->ino_prefix = choose_prefix(list, fsys);
     fsys->users = 1;
+    if (fsys->remote)
+        atomic_store(&list->any_remote, true);
     fsys->next = list->first;
     list->first = fsys;
     *ret_fsys = fsys;

@@ -58,6 +58,9 @@ struct fsys *fsys_find(struct fsys_list *list, const struct statx *st);
 void fsys_ref(struct fsys_list *list, struct fsys *fsys);
 void fsys_unref(struct fsys_list *list, struct fsys *fsys);
 
+/* Is, or was, any of them remote?  No lock. */
+bool fsys_any_remote(const struct fsys_list *list);
+
 /* The device number in ST as one number. */
 uint64_t fsys_dev(const struct statx *st);
 

@@ -33,7 +33,7 @@ static void reply_attr(struct foldfs *fs, fuse_req_t req, const struct node *nod
 void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     REACHED_PUT struct reached reached = {0};
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
 
     if (!fs)
         return;
@@ -173,7 +173,7 @@ void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     REACHED_PUT struct reached reached = {0};
     char target[PATH_MAX];
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;
@@ -192,7 +192,7 @@ void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
     REACHED_PUT struct reached reached = {0};
     struct statvfs sfs;
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;

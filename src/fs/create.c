@@ -18,10 +18,11 @@
 typedef int (*make_fn)(const struct target *target, const void *what);
 
 static int create_entry(struct foldfs *fs, const struct target *target, make_fn make,
-                        const void *what, struct statx *ret_st)
+                        const void *what, struct found_entry *ret_found)
 {
     CHANGE_END struct change change = {0};
     struct resolved found;
+    struct statx st;
 
     int r = change_begin(fs, target->parent, target->dir.fd, &change);
     if (r < 0)
@@ -37,7 +38,17 @@ static int create_entry(struct foldfs *fs, const struct target *target, make_fn 
     if (r < 0)
         return r;
     index_add(change.dir, target->name, target->len);
-    return file_stat(target->dir.fd, target->name, ret_st);
+    r = file_stat(target->dir.fd, target->name, &st);
+    if (r < 0)
+        return r;
+    return fs_find_entry(fs, target->parent, target->dir.fd, target->name, &st, ret_found);
+}
+
+static int create_locked(struct foldfs *fs, const struct target *target, make_fn make,
+                         const void *what, struct found_entry *ret_found)
+{
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(target->parent->id, target->name, target->len));
+    return create_entry(fs, target, make, what, ret_found);
 }
 
 /* All of a request that makes an entry and answers with it. */
@@ -45,16 +56,10 @@ static void make_and_reply(struct foldfs *fs, fuse_req_t req, fuse_ino_t parent,
                            const char *name, make_fn make, const void *what)
 {
     TARGET_PUT struct target target = {0};
-    struct statx st;
+    struct found_entry found;
 
-    if (!target_get(fs, req, parent, name, &target))
-        return;
-    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
-    int r = create_entry(fs, &target, make, what, &st);
-    if (r < 0)
-        fs_reply(req, r);
-    else
-        fs_reply_entry(fs, req, target.parent, target.dir.fd, name, &st);
+    if (target_get(fs, req, parent, name, &target))
+        fs_reply_entry(fs, req, create_locked(fs, &target, make, what, &found), &found);
 }
 
 struct device {

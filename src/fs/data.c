@@ -59,7 +59,7 @@ static char *read_buffer(size_t size)
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
              struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
     struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
 
     (void)ino;
@@ -189,7 +189,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
               struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
     struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
 
     (void)ino;

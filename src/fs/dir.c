@@ -263,7 +263,7 @@ static void reply_listing(fuse_req_t req, off_t offset, struct listing *listing,
 static void list(fuse_req_t req, size_t size, off_t offset, struct fuse_file_info *fi,
                  add_fn add, size_t most_look_ups)
 {
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
 
     if (!fs)
         return;

@@ -23,6 +23,13 @@ struct foldfs *fs_begin(fuse_req_t req)
     return fuse_req_userdata(req);
 }
 
+struct foldfs *fs_begin_looking(fuse_req_t req)
+{
+    struct foldfs *fs = fuse_req_userdata(req);
+
+    return fsys_any_remote(fs->fsys_list) ? fs_begin(req) : fs;
+}
+
 struct node *fs_node(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino)
 {
     struct node *node = node_get(fs->nodes, ino);
@@ -83,20 +90,22 @@ void fs_entry(const struct foldfs *fs, const struct node *node, const struct sta
     fs_attr(node, st, &ret_entry->attr);
 }
 
-void fs_reply_entry(struct foldfs *fs, fuse_req_t req, struct node *parent, int dir_fd,
-                    const char *name, const struct statx *st)
+int fs_find_entry(struct foldfs *fs, struct node *parent, int dir_fd, const char *name,
+                  const struct statx *st, struct found_entry *ret_found)
 {
-    struct fuse_entry_param entry;
-    struct node *node;
+    int r = node_look_up(fs->nodes, parent, dir_fd, name, st, &ret_found->node);
+    if (r == 0)
+        fs_entry(fs, ret_found->node, st, &ret_found->param);
+    return r;
+}
 
-    int r = node_look_up(fs->nodes, parent, dir_fd, name, st, &node);
-    if (r < 0) {
+void fs_reply_entry(struct foldfs *fs, fuse_req_t req, int r, const struct found_entry *found)
+{
+    if (r < 0)
         fs_reply(req, r);
-        return;
-    }
-    fs_entry(fs, node, st, &entry);
-    if (fuse_reply_entry(req, &entry) < 0) /* the caller was interrupted: no reference */
-        node_forget(fs->nodes, node, 1);
+    else if (fuse_reply_entry(req, &found->param) <
+             0) /* the caller was interrupted: no reference */
+        node_forget(fs->nodes, found->node, 1);
 }
 
 int change_begin(struct foldfs *fs, struct node *node, int fd, struct change *ret_change)

@@ -4,7 +4,8 @@
  *
  * The operations are in a file for each family: lookup.c, create.c, remove.c, rename.c, dir.c,
  * open.c, data.c, attr.c, xattr.c, ioctl.c; ops.c lists them.  Each runs in a thread
- * of libfuse's, answers its request exactly once, and begins with fs_begin().
+ * of libfuse's, answers its request exactly once, and begins with fs_begin() or
+ * fs_begin_looking().
  *
  * Lock order: name locks (namelock.h); the index's locks; a node's data lock (open.h); the
  * node table's; the descriptor cache's; the file-system list's.
@@ -44,6 +45,10 @@ struct foldfs {
  * was answered with an error. */
 struct foldfs *fs_begin(fuse_req_t req);
 
+/* The same for a request that only looks: whom the thread acts as does not matter for that, but
+ * to a server that decides itself. */
+struct foldfs *fs_begin_looking(fuse_req_t req);
+
 /* The node with nodeid INO; NULL: REQ was answered with ESTALE. */
 struct node *fs_node(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino);
 
@@ -62,9 +67,19 @@ void fs_attr(const struct node *node, const struct statx *st, struct stat *ret_a
 void fs_entry(const struct foldfs *fs, const struct node *node, const struct statx *st,
               struct fuse_entry_param *ret_entry);
 
-/* Answers a request that made or found NAME in PARENT (open as DIR_FD), whose stat is ST. */
-void fs_reply_entry(struct foldfs *fs, fuse_req_t req, struct node *parent, int dir_fd,
-                    const char *name, const struct statx *st);
+/* The answer to a request that made or found NAME in PARENT (open as DIR_FD), whose stat is ST;
+ * its node has one kernel reference more.  To be called under the name lock; the answer goes
+ * out after that is free (fs_reply_entry), since it wakes a caller whose next request may want
+ * it. */
+struct found_entry {
+    struct node *node;
+    struct fuse_entry_param param;
+};
+int fs_find_entry(struct foldfs *fs, struct node *parent, int dir_fd, const char *name,
+                  const struct statx *st, struct found_entry *ret_found);
+
+/* Answers with an errno if R is negative, else with FOUND. */
+void fs_reply_entry(struct foldfs *fs, fuse_req_t req, int r, const struct found_entry *found);
 
 /* A change of ours to directory NODE (open as FD): its stamp will move by it.  Both must
  * outlive the change, which must end before the request is answered. */

@@ -12,22 +12,29 @@
 #include "fs/namelock.h"
 #include "fs/resolve.h"
 
+static int look_up(struct foldfs *fs, const struct target *target,
+                   struct found_entry *ret_found)
+{
+    struct resolved found;
+
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(target->parent->id, target->name, target->len));
+    int r = resolve(fs, target, &found);
+    if (r < 0)
+        return r;
+    if (found.match == INDEX_ABSENT)
+        return -ENOENT;
+    return fs_find_entry(fs, target->parent, target->dir.fd, found.name.bytes, &found.st,
+                         ret_found);
+}
+
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     TARGET_PUT struct target target = {0};
-    struct resolved found;
-    struct foldfs *fs = fs_begin(req);
+    struct found_entry found;
+    struct foldfs *fs = fs_begin_looking(req);
 
-    if (!fs || !target_get(fs, req, parent, name, &target))
-        return;
-    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
-    int r = resolve(fs, &target, &found);
-    if (r < 0)
-        fs_reply(req, r);
-    else if (found.match == INDEX_ABSENT)
-        fs_reply(req, -ENOENT);
-    else
-        fs_reply_entry(fs, req, target.parent, target.dir.fd, found.name.bytes, &found.st);
+    if (fs && target_get(fs, req, parent, name, &target))
+        fs_reply_entry(fs, req, look_up(fs, &target, &found), &found);
 }
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)

@@ -328,30 +328,48 @@ static void reply_create(struct foldfs *fs, fuse_req_t req, struct node *node,
     }
 }
 
+/* What CREATE answers with, but for the open file. */
+struct created {
+    struct node *node;
+    struct statx st;
+    int fd;
+};
+
+static int create_locked(struct foldfs *fs, fuse_req_t req, const struct target *target,
+                         mode_t mode, const struct fuse_file_info *fi,
+                         struct created *ret_created)
+{
+    CLEANUP_CLOSE int fd = -1;
+    struct resolved found;
+
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(target->parent->id, target->name, target->len));
+    int r = create_or_open(fs, req, target, mode, fi, &found, &fd);
+    if (r == 0)
+        r = file_stat(fd, "", &ret_created->st);
+    if (r == 0)
+        r = node_look_up(fs->nodes, target->parent, target->dir.fd,
+                         found.match == INDEX_ABSENT ? target->name : found.name.bytes,
+                         &ret_created->st, &ret_created->node);
+    if (r == 0)
+        ret_created->fd = STEAL_FD(fd);
+    return r;
+}
+
 void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                struct fuse_file_info *fi)
 {
     TARGET_PUT struct target target = {0};
-    CLEANUP_CLOSE int fd = -1;
-    struct resolved found;
-    struct node *node;
-    struct statx st;
+    struct created created;
     struct foldfs *fs = fs_begin(req);
 
     if (!fs || !target_get(fs, req, parent, name, &target))
         return;
     creds_set_umask(fuse_req_ctx(req)->umask);
-    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
-    int r = create_or_open(fs, req, &target, mode, fi, &found, &fd);
-    if (r == 0)
-        r = file_stat(fd, "", &st);
-    if (r == 0)
-        r = node_look_up(fs->nodes, target.parent, target.dir.fd,
-                         found.match == INDEX_ABSENT ? name : found.name.bytes, &st, &node);
+    int r = create_locked(fs, req, &target, mode, fi, &created);
     if (r < 0)
         fs_reply(req, r);
     else
-        reply_create(fs, req, node, &st, STEAL_FD(fd), fi);
+        reply_create(fs, req, created.node, &created.st, created.fd, fi);
 }
 
 void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)

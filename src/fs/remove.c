@@ -12,6 +12,7 @@
 /* FLAGS as unlinkat(2) takes them. */
 static int remove_entry(struct foldfs *fs, const struct target *target, int flags)
 {
+    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(target->parent->id, target->name, target->len));
     CHANGE_END struct change change = {0};
     VICTIM_PUT struct victim victim = {0};
     struct resolved found;
@@ -37,10 +38,8 @@ static void remove_and_reply(fuse_req_t req, fuse_ino_t parent, const char *name
     TARGET_PUT struct target target = {0};
     struct foldfs *fs = fs_begin(req);
 
-    if (!fs || !target_get(fs, req, parent, name, &target))
-        return;
-    NAME_LOCK_FOR_SCOPE(lock, name_lock_key(parent, name, target.len));
-    fs_reply(req, remove_entry(fs, &target, flags));
+    if (fs && target_get(fs, req, parent, name, &target))
+        fs_reply(req, remove_entry(fs, &target, flags));
 }
 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)

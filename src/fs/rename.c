@@ -222,6 +222,15 @@ static int rename_changing(struct foldfs *fs, struct renaming *renaming)
     return r;
 }
 
+static int rename_locked(struct foldfs *fs, struct renaming *renaming)
+{
+    const struct target *from = &renaming->from, *to = &renaming->to;
+
+    NAME_LOCK_TWO_FOR_SCOPE(locks, name_lock_key(from->parent->id, from->name, from->len),
+                            name_lock_key(to->parent->id, to->name, to->len));
+    return rename_changing(fs, renaming);
+}
+
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned int flags)
 {
@@ -231,9 +240,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
     if (!fs || !target_get(fs, req, parent, name, &renaming.from))
         return;
     if (target_get(fs, req, new_parent, new_name, &renaming.to)) {
-        NAME_LOCK_TWO_FOR_SCOPE(locks, name_lock_key(parent, name, renaming.from.len),
-                                name_lock_key(new_parent, new_name, renaming.to.len));
-        fs_reply(req, rename_changing(fs, &renaming));
+        fs_reply(req, rename_locked(fs, &renaming));
         target_put(&renaming.to);
     }
     target_put(&renaming.from);

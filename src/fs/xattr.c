@@ -50,7 +50,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     REACHED_PUT struct reached reached = {0};
     char path[FILE_PROC_PATH_MAX];
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_looking(req);
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;
