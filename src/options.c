@@ -100,6 +100,12 @@ enum { KEY_ALLOW_OTHER };
         template, offsetof(struct raw, member), 1                                              \
     }
 
+/* FUSE_OPT_KEY, but for its -1U, of which clang warns. */
+#define KEY_OPTION(template, key)                                                              \
+    {                                                                                          \
+        template, UINT_MAX, key                                                                \
+    }
+
 static const struct fuse_opt specs[] = {
     OPTION("lookup=%s", lookup),
     OPTION("index=%s", index),
@@ -115,7 +121,7 @@ static const struct fuse_opt specs[] = {
     OPTION("--help", help),
     OPTION("-V", version),
     OPTION("--version", version),
-    FUSE_OPT_KEY("allow_other", KEY_ALLOW_OTHER),
+    KEY_OPTION("allow_other", KEY_ALLOW_OTHER),
     FUSE_OPT_END,
 };
 
