@@ -22,8 +22,9 @@ TIME_LIMIT_S = 600
 TIME_LIMIT_LEAST_S = 120
 # After SIGKILL, time for processes to go before the FUSE connections are aborted.
 KILL_GRACE_S = 5
-# Lines of stderr that are shown for a failing program.
+# Lines that are shown of a failing program's stderr (the last), and of a sanitizer's report.
 STDERR_LINES = 60
+REPORT_LINES = 80
 
 # PID 1 of the namespace: reaps the daemons that the program leaves behind, and passes its status.
 INIT = '"$@"; exit $?'
@@ -117,7 +118,7 @@ class Run:
         for name in sorted(os.listdir(directory)):
             if name.startswith('sanitizer.'):
                 report = _read(os.path.join(directory, name)).splitlines()
-                self.results.append(Lost('sanitizer report', *report))
+                self.results.append(Lost('sanitizer report', *report[:REPORT_LINES]))
 
 
 def _read(path):
