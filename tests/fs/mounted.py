@@ -75,7 +75,8 @@ def run(*command, **kwargs):
     done = subprocess.run([os.fsdecode(c) for c in command], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, errors='surrogateescape', **kwargs)
     if done.returncode:
-        raise Failure(f'{command} gave {done.returncode}: {done.stderr.strip()}')
+        said = (done.stdout[-2000:] + done.stderr).strip()
+        raise Failure(f'{command} gave {done.returncode}: {said}')
     return done.stdout
 
 

@@ -12,6 +12,8 @@ import sys
 import time
 import traceback
 
+SHOWN = 2000  # characters of a value in a failure's details
+
 _failed = 0
 _count = 0
 
@@ -58,9 +60,18 @@ def expect(condition, text):
         raise Failure(text)
 
 
+def short(value):
+    text = repr(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + f'... ({len(text)} characters)'
+
+
 def expect_equal(got, want, what=''):
-    if got != want:
-        raise Failure(f'{what}\n  got  {got!r}\n  want {want!r}'.lstrip())
+    if got == want:
+        return
+    if isinstance(got, dict) and isinstance(want, dict):  # only what differs
+        got, want = ({k: v for k, v in one.items() if k not in other or other[k] != v}
+                     for one, other in ((got, want), (want, got)))
+    raise Failure(f'{what}\n  got  {short(got)}\n  want {short(want)}'.lstrip())
 
 
 def run_one(name, function, *args):

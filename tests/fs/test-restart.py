@@ -15,7 +15,7 @@ import tap
 from mounted import Area, Mount
 from tap import Skip, expect, expect_equal, scaled
 
-COUNT = scaled(50000, 2000)
+COUNT = scaled(10000, 2000)
 suite = tap.Suite()
 
 
@@ -71,7 +71,7 @@ def look(mount, folder, what='Entry'):
 
 def settle():
     """Stamps younger than the file system's clock prove nothing yet."""
-    time.sleep(1.5)
+    time.sleep(1.1)
 
 
 @suite.test
