@@ -141,6 +141,13 @@ static void for_each_record(struct rebuild *rb, record_fn fn)
     }
 }
 
+/* The records before `end` have been written whole. */
+static void settle_end(struct rebuild *rb)
+{
+    rb->end = atomic_load(&rb->cur->tail);
+    grace_wait(&rb->index->grace);
+}
+
 static void count_record(struct rebuild *rb, const struct view_of_record *v)
 {
     struct known *k = known_find(&rb->known, v->key);
@@ -332,7 +339,7 @@ static int copy_all(struct rebuild *rb, struct view *both, struct view *after)
 {
     *both = (struct view){.cur = rb->cur, .next = rb->next};
     publish(rb->index, both);
-    rb->end = atomic_load(&rb->cur->tail);
+    settle_end(rb);
     for_each_record(rb, copy_record);
     check_slots(rb);
     int r = atomic_load(&rb->next->overflow) ? -ENOSPC : switch_over(rb, after);
@@ -363,7 +370,7 @@ static int prepare(struct rebuild *rb)
     int r = known_collect(index, rb->cur, &rb->known);
     if (r < 0)
         return r;
-    rb->end = atomic_load(&rb->cur->tail);
+    settle_end(rb);
     for_each_record(rb, count_record);
     return gen_create(index->dirfd, &index->manifest, rb->cur->number + 1,
                       buckets_for(rb->names), rb->bytes * 3, &rb->next);
