@@ -46,7 +46,8 @@ class Program:
 
     def __init__(self, suite, path, sources, variant):
         self.suite, self.path = suite, path
-        self.name = ('' if variant == 'plain' else variant + '/') + \
+        self.sanitized = variant != 'plain'
+        self.name = (variant + '/' if self.sanitized else '') + \
             f'{suite}/{os.path.basename(path)}'
         self.text = ''.join(_read(source) for source in sources)
 

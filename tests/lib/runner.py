@@ -16,7 +16,8 @@ from program import Program, Run, time_limit
 from tap_results import FAILED, PASSED, SKIPPED, Lost, Result
 
 QUICK_SCALE, FULL_SCALE = 0.1, 10
-# A quick run starts no further program after this many seconds; what is left out is named.
+# A quick run starts no further program this many seconds after the build; what is left out is
+# named.
 QUICK_BUDGET_S = 150
 # Programs at once, as far as there are processors.  More would only make their timings worse.
 MOST_JOBS = 2
@@ -25,6 +26,8 @@ MOST_JOBS = 2
 SANITIZED = {'asan': (('unit', 'fs'), 0.3), 'tsan': (('unit', 'fs'), 0.1)}
 # Programs of this suite take minutes each: they are started first, and not in a quick run.
 SLOW_SUITE = 'vm'
+# The order of starting: what a quick run has no time for should be the long and special ones.
+SUITE_ORDER = (SLOW_SUITE, 'unit', 'fs')
 
 DESCRIPTION = """Installs what the tests need, builds foldfs with warnings as errors, runs the
 tests.  The last line is 'N passed, N failed, N skipped'; the exit status is 0 if none failed."""
@@ -65,6 +68,12 @@ def find(suites, build):
     found = list(scripts(suites))
     found += [entry for entry in build.tests() if not suites or entry[0] in suites]
     return [Program(*entry, build.variant) for entry in sorted(found)]
+
+
+def place(program):
+    """Where a program stands in the order of starting; those under sanitizers come last."""
+    rank = SUITE_ORDER.index(program.suite) if program.suite in SUITE_ORDER else len(SUITE_ORDER)
+    return program.sanitized, rank
 
 
 class Totals:
@@ -124,7 +133,7 @@ class Session:
     def __init__(self, options):
         self.options = options
         self.totals = Totals(options.k)
-        self.started = time.monotonic()
+        self.started = self.deadline = time.monotonic()
         self.builds = {}
 
     def build(self, variant):
@@ -155,7 +164,7 @@ class Session:
         for variant, (suites, factor) in SANITIZED.items():
             chosen += [(p, self.builds[variant], self.options.scale * factor)
                        for p in self._sanitized(variant, suites)]
-        return sorted(chosen, key=lambda entry: entry[0].suite != SLOW_SUITE)
+        return sorted(chosen, key=lambda entry: place(entry[0]))
 
     def _too_slow(self, part):
         """Whether this is a quick run, and -k did not ask for that part of the tests."""
@@ -172,12 +181,11 @@ class Session:
         return [p for p in find(suites, build) if p.matches(word)] if build else []
 
     def over_budget(self):
-        return self.options.scale == QUICK_SCALE and \
-            time.monotonic() - self.started > QUICK_BUDGET_S
+        return self.options.scale == QUICK_SCALE and time.monotonic() > self.deadline
 
     def run_one(self, program, build, scale):
         if self.over_budget():
-            reason = f'a quick run starts no program after {QUICK_BUDGET_S} s'
+            reason = f'a quick run starts no program after {QUICK_BUDGET_S} s of tests'
             return program.name, [Result('whole program', SKIPPED, [reason])], '', 0.0
         run = Run(program, build, scale, TOP, time_limit(self.options.scale)).go()
         return program.name, run.results, run.stderr, run.seconds
@@ -185,6 +193,7 @@ class Session:
     def run(self):
         fetch_libfuse()
         chosen = self.select()
+        self.deadline = time.monotonic() + QUICK_BUDGET_S
         if self.options.list:
             print('\n'.join(program.name for program, *_ in chosen))
             return 0
