@@ -203,7 +203,7 @@ static bool parse_without(const char *text, struct without *ret_without)
         bool *flag;
     } known[] = {
         {"handles", &w->handles}, {"multigrain", &w->multigrain},   {"killpriv", &w->killpriv},
-        {"acl", &w->acl},         {"readdirplus", &w->readdirplus},
+        {"acl", &w->acl},         {"readdirplus", &w->readdirplus}, {"watch", &w->watch},
     };
 
     for (const char *word = copy ? strsep(&rest, ":") : NULL; word && *word;
@@ -246,8 +246,9 @@ static enum options_result take_values(const struct raw *raw, struct options *op
     if (!parse_threads(raw->threads, &options->threads))
         return bad_value("threads", raw->threads, "a number from 1 to 1024");
     if (!parse_without(raw->without, &options->without))
-        return bad_value("without", raw->without,
-                         "handles, multigrain, killpriv, acl, readdirplus, joined by colons");
+        return bad_value(
+            "without", raw->without,
+            "handles, multigrain, killpriv, acl, readdirplus, watch, joined by colons");
     if (raw->index && !*raw->index)
         return bad_value("index", raw->index, "a directory, or memory");
     if (raw->index && !(options->index = strdup(raw->index)))

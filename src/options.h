@@ -28,6 +28,7 @@ struct without {
     bool killpriv;   /* FUSE_CAP_HANDLE_KILLPRIV_V2 */
     bool acl;        /* FUSE_CAP_POSIX_ACL */
     bool readdirplus;
+    bool watch; /* fanotify */
 };
 
 struct options {

@@ -23,6 +23,7 @@
 
 #include "backing/case.h"
 #include "common.h"
+#include "fs/behind.h"
 #include "fs/fs.h"
 #include "log.h"
 #include "path.h"
@@ -36,6 +37,9 @@
 /* How long the end of the daemon before us is waited for: 5 s in steps of 50 ms. */
 #define BUSY_PAUSE_NS 50000000L
 #define BUSY_PAUSES   100u
+
+/* A change by others is heard of within this time after it moved the directory's stamp. */
+#define LAST_MOMENT_NS 20000000L
 
 /* Of the descriptors that the process may have, this share is for files that nobody has open;
  * and no more than that many, since each keeps an inode of the backing file system in memory.
@@ -199,13 +203,14 @@ static const char *index_errno_text(int r)
 
 /* Opens the index.  The daemon of a mount that has just been unmounted may still be writing its
  * last checkpoint: it is waited for. */
-static int open_index_at(const char *path, struct index **ret_index)
+static int open_index_at(struct foldfs *fs, const char *path)
 {
-    const struct index_options options = {.path = path, .checkpoint_s = CHECKPOINT_S};
+    const struct index_options options = {
+        .path = path, .checkpoint_s = CHECKPOINT_S, .settle = behind_settle, .settle_ctx = fs};
     const struct timespec pause = {.tv_nsec = BUSY_PAUSE_NS};
 
     for (unsigned n = 0;; n++) {
-        int r = index_open(&options, ret_index);
+        int r = index_open(&options, &fs->index);
         if (r != -EBUSY || n == BUSY_PAUSES)
             return r;
         nanosleep(&pause, NULL);
@@ -236,17 +241,18 @@ static enum options_result open_index(struct foldfs *fs)
                  path, fs->options->source);
         return OPTIONS_FAILED;
     }
-    r = open_index_at(path[0] ? path : NULL, &fs->index);
+    r = open_index_at(fs, path[0] ? path : NULL);
     if (may_fall_back(given, r)) {
         log_line(LOG_WARNING, "index directory %s: %s; the index is kept in memory", path,
                  strerror(-r));
-        r = open_index_at(NULL, &fs->index);
+        r = open_index_at(fs, NULL);
     }
     if (r < 0) {
         log_line(LOG_ERR, "index directory %s: %s", path, index_errno_text(r));
         return OPTIONS_FAILED;
     }
-    return OPTIONS_RUN;
+    r = behind_listen(fs);
+    return r < 0 ? failed("SOURCE", fs->options->source, r) : OPTIONS_RUN;
 }
 
 /* Says so if the tree itself finds other spellings: then two that we tell apart are one there.
@@ -265,12 +271,15 @@ static enum options_result open_tree(struct foldfs *fs)
 {
     const struct options *options = fs->options;
     const struct fsys_features features = {.no_handles = options->without.handles,
-                                           .no_multigrain = options->without.multigrain};
+                                           .no_multigrain = options->without.multigrain,
+                                           .watch = behind_add,
+                                           .watch_ctx = fs};
     struct statx st;
 
     fs->root_fd = open(options->source, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fs->root_fd < 0)
         return failed("SOURCE", options->source, -errno);
+    behind_start(fs);
     int r = fsys_list_new(fs->root_fd, &features, &fs->fsys_list);
     if (r == 0)
         r = file_stat(fs->root_fd, "", &st);
@@ -367,6 +376,17 @@ static enum options_result run_mounted(struct foldfs *fs)
     return result;
 }
 
+/* The last checkpoint takes the directories as they are; who changed one in this moment is
+ * given the time to be heard. */
+static void hear_the_last(struct foldfs *fs)
+{
+    const struct timespec moment = {.tv_nsec = LAST_MOMENT_NS};
+
+    if (fs->watch && fs->index)
+        nanosleep(&moment, NULL);
+    behind_stop_listening(fs);
+}
+
 static void close_all(struct foldfs *fs)
 {
     if (fs->session)
@@ -374,8 +394,10 @@ static void close_all(struct foldfs *fs)
     node_table_free(fs->nodes);
     reach_cache_free(fs->reach);
     slots_free(fs->files);
-    fsys_list_free(fs->fsys_list);
+    hear_the_last(fs);
     index_close(fs->index);
+    behind_end(fs);
+    fsys_list_free(fs->fsys_list);
     if (fs->root_fd >= 0)
         close(fs->root_fd);
 }

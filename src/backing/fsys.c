@@ -173,9 +173,7 @@ static int64_t granularity_of(uint32_t type, bool has_btime, bool no_multigrain)
  * system, as far as there is such a thing; and must not be another's in the list. */
 static uint16_t choose_prefix(const struct fsys_list *list, const struct fsys *fsys)
 {
-    uint64_t hash = fsys->has_id ? XXH3_64bits(fsys->id, FSYS_ID_SIZE)
-                                 : XXH3_64bits(&fsys->dev, sizeof(fsys->dev));
-    uint16_t prefix = (uint16_t)hash;
+    uint16_t prefix = (uint16_t)XXH3_64bits(fsys->id, FSYS_ID_SIZE);
 
     for (const struct fsys *f = list->first; f;) {
         if (prefix == 0 || (f->dev != fsys->dev && f->ino_prefix == prefix)) {
@@ -204,6 +202,8 @@ static int examine(int fd, const struct statx *st, const struct fsys_features *f
     fsys->type = (uint32_t)sfs.f_type;
     fsys->mount_fd = fd;
     fsys->has_id = read_id(fd, &sfs, fsys->id);
+    if (!fsys->has_id)
+        memcpy(fsys->id, &fsys->dev, sizeof(fsys->dev));
     fsys->remote = is_remote(fsys->type);
     fsys->granularity_ns =
         granularity_of(fsys->type, (st->stx_mask & STATX_BTIME) != 0, features->no_multigrain);
@@ -212,6 +212,8 @@ static int examine(int fd, const struct statx *st, const struct fsys_features *f
         CLEANUP_CLOSE int again = -1;
         fsys->handles = file_open_handle(fd, &handle, O_PATH | O_CLOEXEC, &again) == 0;
     }
+    if (fsys->handles && !fsys->remote && features->watch)
+        fsys->watched = features->watch(features->watch_ctx, fd) == 0;
     *ret_fsys = fsys;
     return 0;
 }
@@ -247,6 +249,17 @@ int fsys_list_new(int root_fd, const struct fsys_features *features,
     pthread_mutex_init(&list->lock, NULL);
     *ret_list = STEAL_PTR(list);
     return 0;
+}
+
+bool fsys_nth_id(struct fsys_list *list, unsigned n, uint8_t ret_id[FSYS_ID_SIZE])
+{
+    LOCK_FOR_SCOPE(&list->lock);
+    const struct fsys *f = list->first;
+    while (f && n-- > 0)
+        f = f->next;
+    if (f)
+        memcpy(ret_id, f->id, FSYS_ID_SIZE);
+    return f != NULL;
 }
 
 bool fsys_any_remote(const struct fsys_list *list)

@@ -21,21 +21,27 @@ struct fsys {
     uint32_t users;           /* nodes on it; under the list's lock */
     uint32_t type;            /* f_type of statfs(2) */
     int64_t granularity_ns;   /* two changes closer than this may leave the same ctime */
-    uint8_t id[FSYS_ID_SIZE]; /* survives reboots if has_id */
+    uint8_t id[FSYS_ID_SIZE]; /* survives reboots if has_id, else good for this mount only */
     bool has_id;
     bool handles;        /* files can be opened by handle */
+    bool watched;        /* changes by others are told: see coherence/watch.h */
     bool remote;         /* others may change it without the kernel knowing */
     uint16_t ino_prefix; /* top 16 bits of its inode numbers as shown; 0 for the root's */
 };
 
 struct fsys_list;
 
-/* The list with the file system of ROOT_FD (a directory, kept by the caller) in it.
- * HANDLES false: never use file handles; MULTIGRAIN false: take timestamps for coarse. */
+/* What is done with file systems: never use file handles; take timestamps for coarse. */
 struct fsys_features {
     bool no_handles;
     bool no_multigrain;
+    /* Called for each file system with handles, with a directory on it that is open: 0 if
+     * changes there are told from now on.  NULL: they are not. */
+    int (*watch)(void *ctx, int fd);
+    void *watch_ctx;
 };
+
+/* The list with the file system of ROOT_FD (a directory, kept by the caller) in it. */
 int fsys_list_new(int root_fd, const struct fsys_features *features,
                   struct fsys_list **ret_list);
 void fsys_list_free(struct fsys_list *list);
@@ -57,6 +63,9 @@ struct fsys *fsys_find(struct fsys_list *list, const struct statx *st);
  * unmounted. */
 void fsys_ref(struct fsys_list *list, struct fsys *fsys);
 void fsys_unref(struct fsys_list *list, struct fsys *fsys);
+
+/* The identity of the Nth file system in the list, from 0; false: there are not so many. */
+bool fsys_nth_id(struct fsys_list *list, unsigned n, uint8_t ret_id[FSYS_ID_SIZE]);
 
 /* Is, or was, any of them remote?  No lock. */
 bool fsys_any_remote(const struct fsys_list *list);

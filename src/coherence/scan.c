@@ -13,6 +13,8 @@
  * Where they move by seconds that wait would be too long; the index takes such a directory
  * for unsettled and has it scanned again.
  *
+ * Where changes by others are told, all that were made have been before the index is asked.
+ *
  * One scan a directory at a time; the index makes the others wait (index_scan_begin).  No
  * lock is held here.
  */
@@ -136,6 +138,8 @@ int scan_if_stale(const struct scan_target *target)
 
     for (int attempt = 0; attempt < SCAN_ATTEMPTS; attempt++) {
         struct index_scan *scan = NULL;
+        if (target->watch)
+            (void)watch_settle(target->watch);
         int r = index_dir_check(target->dir, scan_stat, &fd);
         if (r < 0)
             return r;

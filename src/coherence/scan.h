@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "coherence/watch.h"
 #include "index/index.h"
 
 /* A directory of the tree for the functions here: what the index has of it, and a descriptor
@@ -15,6 +16,7 @@ struct scan_target {
     struct index_dir *dir;
     int fd;
     int64_t granularity_ns; /* of its file system's timestamps */
+    struct watch *watch;    /* that tells of changes by others; NULL: none does */
 };
 
 /* An index_stat_fn; CTX points to the directory's descriptor. */

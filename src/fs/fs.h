@@ -17,6 +17,7 @@
 #include "backing/file.h"
 #include "backing/fsys.h"
 #include "coherence/scan.h"
+#include "coherence/watch.h"
 #include "fs/fuse.h"
 #include "fs/node.h"
 #include "fs/reach.h"
@@ -29,6 +30,7 @@ struct foldfs {
     int root_fd;
     struct fsys_list *fsys_list;
     struct index *index;
+    struct watch *watch; /* NULL: changes behind the mount are not told */
     struct node_table *nodes;
     struct reach_cache *reach;
     struct slots *files; /* open files and directories */

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "fs/behind.h"
 #include "fs/fs.h"
 #include "fs/open.h"
 #include "fs/reach.h"
@@ -379,19 +380,14 @@ int node_get_place(struct node_table *table, struct node *node, struct node_plac
     return 0;
 }
 
-/* What identifies a directory in the index: its file system and handle, or, for the life of
- * this daemon only, its numbers in this boot. */
+/* What identifies a directory in the index: its file system and handle, or, without handles and
+ * for the life of this daemon only, its numbers. */
 static size_t dir_id(const struct node *node, unsigned char id[INDEX_DIR_ID_MAX])
 {
     const struct fsys *fsys = node->key.fsys;
 
-    if (fsys->has_id && node->handle_bytes > 0 &&
-        FSYS_ID_SIZE + 1U + node->handle_bytes <= INDEX_DIR_ID_MAX) {
-        memcpy(id, fsys->id, FSYS_ID_SIZE);
-        id[FSYS_ID_SIZE] = node->handle_type;
-        memcpy(id + FSYS_ID_SIZE + 1, node->handle, node->handle_bytes);
-        return FSYS_ID_SIZE + 1U + node->handle_bytes;
-    }
+    if (node->handle_bytes > 0 && FSYS_ID_SIZE + 1U + node->handle_bytes <= INDEX_DIR_ID_MAX)
+        return behind_dir_id(fsys->id, node->handle_type, node->handle, node->handle_bytes, id);
     /* the nodeid tells apart the incarnations that nothing else does */
     const uint64_t numbers[] = {fsys->dev, node->key.ino, node->id};
     memcpy(id, numbers, sizeof(numbers));
@@ -408,11 +404,16 @@ int node_index_dir(struct foldfs *fs, struct node *node, struct index_dir **ret_
         return 0;
     }
     const struct fsys *fsys = node->key.fsys;
+    bool watched = node_is_watched(node);
+    /* Unwatched, no stamp is so fine that a change of ours could not hide another's. */
+    int64_t granularity = watched || fsys->granularity_ns > 0 ? fsys->granularity_ns : 1;
     size_t len = dir_id(node, id);
-    int r = index_dir_acquire(fs->index, id, len, fsys->granularity_ns,
+    int r = index_dir_acquire(fs->index, id, len, granularity,
                               fsys->has_id && node->handle_bytes > 0, &dir);
     if (r < 0)
         return r;
+    if (watched)
+        behind_watch_dir(fs, dir);
     struct index_dir *expected = NULL;
     if (!atomic_compare_exchange_strong(&node->dir, &expected, dir)) {
         index_dir_release(dir);

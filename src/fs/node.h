@@ -56,6 +56,12 @@ static inline bool node_is_dir(const struct node *node)
     return S_ISDIR(node->type);
 }
 
+/* Are changes that others make to directory NODE told? */
+static inline bool node_is_watched(const struct node *node)
+{
+    return node->key.fsys->watched && node->handle_bytes > 0;
+}
+
 struct foldfs;
 
 /* A table with the root in it, whose stat is ST and descriptor FD (kept by the caller). */

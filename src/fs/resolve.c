@@ -94,6 +94,18 @@ static int resolve_by_reading(const struct target *target, struct resolved *ret_
     return r == -ENOENT ? -EAGAIN : r;
 }
 
+/* Where nobody tells of changes by others, one of ours may have hidden theirs for a while: the
+ * very name, at least, is looked for. */
+static int look_before_absent(const struct scan_target *scan, const struct target *target,
+                              struct resolved *ret_resolved)
+{
+    int r = resolve_exact(target, ret_resolved);
+
+    if (r == 0 && ret_resolved->match != INDEX_ABSENT)
+        index_dir_void(scan->dir);
+    return r;
+}
+
 /* One attempt by the index; -EAGAIN: it was wrong about the directory. */
 static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
                             const struct target *target, struct resolved *ret_resolved)
@@ -108,6 +120,8 @@ static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
     enum index_match match = index_find(scan->dir, target->name, target->len, &spelling);
     switch (match) {
     case INDEX_ABSENT:
+        if (!scan->watch)
+            return look_before_absent(scan, target, ret_resolved);
         ret_resolved->match = INDEX_ABSENT;
         return 0;
     case INDEX_EXACT:
@@ -127,7 +141,8 @@ int resolve_folded(struct foldfs *fs, const struct target *target,
                    struct resolved *ret_resolved)
 {
     struct scan_target scan = {.fd = target->dir.fd,
-                               .granularity_ns = target->parent->key.fsys->granularity_ns};
+                               .granularity_ns = target->parent->key.fsys->granularity_ns,
+                               .watch = node_is_watched(target->parent) ? fs->watch : NULL};
     struct index_name spelling;
 
     int r = node_index_dir(fs, target->parent, &scan.dir);

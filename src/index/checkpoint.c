@@ -20,6 +20,10 @@
 
 #include "log.h"
 
+/* A change of others moves the stamp a moment before it can be told (index_changed_behind):
+ * when a stamp is this old, whatever moved it has been. */
+#define TOLD_WITHIN_NS INT64_C(50000000)
+
 /* What becomes of a dirty directory. */
 enum verdict {
     VERDICT_NOTHING, /* nothing to write */
@@ -53,7 +57,10 @@ static enum verdict judge(struct index_dir *dir, uint64_t epoch, enum checkpoint
     if (busy && kind != CHECKPOINT_CLOSING)
         return VERDICT_WAIT;
     dir_load_stamp(dir, &stamp);
-    bool young = stamp_young(stamp.ctime_ns, dir->granularity_ns, dir->index->now());
+    int64_t age = dir->granularity_ns;
+    if (atomic_load(&dir->watched) && kind != CHECKPOINT_CLOSING && age < TOLD_WITHIN_NS)
+        age = TOLD_WITHIN_NS;
+    bool young = stamp_young(stamp.ctime_ns, age, dir->index->now());
     if (complete && young && !busy && kind != CHECKPOINT_CLOSING)
         return VERDICT_WAIT;
     if (complete && !unsettled && !young && !busy) {
@@ -117,8 +124,10 @@ int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t
 {
     struct index_dir *list = NULL, *next;
     uint64_t epoch;
-    int r = number_next(index, &epoch);
 
+    if (index->settle)
+        index->settle(index->settle_ctx);
+    int r = number_next(index, &epoch);
     if (r < 0)
         return r;
     for (struct index_dir *dir = take_dirty(index); dir; dir = next) {

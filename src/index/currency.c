@@ -16,6 +16,10 @@
  * that only directories that change all the time are scanned repeatedly, for at most a
  * twentieth of the time.  A ctime in the future is always young.
  *
+ * Watched directories: what others change is told (index_changed_behind), so none of this hides
+ * anything.  Once the stamp was found to hold it is not looked at any more, and is only taken
+ * after changes of ours, for the checkpoint.
+ *
  * Check takes no lock: it reads under dir->seq, and calls STAT between two looks at it.  If
  * changes of ours began or ended meanwhile it looks again; after a few times it takes their
  * own comparisons for its proof.
@@ -33,9 +37,15 @@ struct moment {
     uint64_t seq;
     bool complete;
     bool unsettled;
+    bool confirmed; /* and watched */
     unsigned in_flight;
     struct index_stamp stamp;
 };
+
+static bool is_confirmed(struct index_dir *dir)
+{
+    return atomic_load(&dir->watched) && atomic_load(&dir->confirmed);
+}
 
 static void read_moment(struct index_dir *dir, struct moment *ret_moment)
 {
@@ -43,6 +53,7 @@ static void read_moment(struct index_dir *dir, struct moment *ret_moment)
         ret_moment->seq = atomic_load_explicit(&dir->seq, memory_order_acquire);
         ret_moment->complete = atomic_load_explicit(&dir->complete, memory_order_acquire);
         ret_moment->unsettled = atomic_load_explicit(&dir->unsettled, memory_order_acquire);
+        ret_moment->confirmed = is_confirmed(dir);
         ret_moment->in_flight = atomic_load_explicit(&dir->in_flight, memory_order_acquire);
         dir_load_stamp(dir, &ret_moment->stamp);
         if (!(ret_moment->seq & 1) &&
@@ -74,6 +85,13 @@ static bool settle_is_due(struct index_dir *dir, const struct moment *m)
     return since < 0 || since / (SETTLE_SHARE - 1) >= dir->scan_cost_ns;
 }
 
+/* The stamp was found to hold, not to be looked at again if DIR is watched. */
+static void confirm(struct index_dir *dir)
+{
+    if (atomic_load_explicit(&dir->watched, memory_order_relaxed))
+        atomic_store(&dir->confirmed, true);
+}
+
 int index_dir_check(struct index_dir *dir, index_stat_fn stat, void *ctx)
 {
     for (int looks = 0; looks < LOOKS_MAX; looks++) {
@@ -83,7 +101,7 @@ int index_dir_check(struct index_dir *dir, index_stat_fn stat, void *ctx)
         read_moment(dir, &m);
         if (!m.complete)
             return INDEX_STALE;
-        if (m.in_flight > 0)
+        if (m.in_flight > 0 || m.confirmed)
             return INDEX_CURRENT;
         int r = stat(ctx, &present);
         if (r < 0)
@@ -91,8 +109,10 @@ int index_dir_check(struct index_dir *dir, index_stat_fn stat, void *ctx)
         if (atomic_load_explicit(&dir->seq, memory_order_acquire) != m.seq)
             continue;
         bool equal = stamp_equal(&present, &m.stamp);
-        if (equal && (!m.unsettled || !settle_is_due(dir, &m)))
+        if (equal && (!m.unsettled || !settle_is_due(dir, &m))) {
+            confirm(dir);
             return atomic_load(&dir->complete) ? INDEX_CURRENT : INDEX_STALE;
+        }
         if (void_since(dir, m.seq))
             return INDEX_STALE;
     }
@@ -118,29 +138,41 @@ static void tell_scan(struct index_scan *scan, int stat_result,
     }
 }
 
+/* The first change in flight looks whether the stamp still holds; false: it does not. */
+static bool still_holds(struct index_dir *dir, index_stat_fn stat, void *ctx)
+{
+    struct index_stamp present = {0}, expected;
+
+    dir_load_stamp(dir, &expected);
+    dir->begin_stamp = expected;
+    if (!dir->scan && is_confirmed(dir))
+        return true;
+    int r = stat(ctx, &present);
+    bool holds = r == 0 && stamp_equal(&present, &expected);
+    dir->begin_stamp = present;
+    if (holds)
+        confirm(dir);
+    if (dir->scan)
+        tell_scan(dir->scan, r, &present, !holds);
+    return holds;
+}
+
 void index_begin_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
 {
     LOCK_FOR_SCOPE(&dir->lock);
     unsigned others = atomic_load(&dir->in_flight);
-    struct index_stamp present = {0}, expected;
-    bool mismatch = false;
+    bool holds = true;
 
     if (others == 0) {
-        int r = stat(ctx, &present);
-
-        dir_load_stamp(dir, &expected);
-        mismatch = r < 0 || !stamp_equal(&present, &expected);
-        dir->begin_stamp = present;
+        holds = still_holds(dir, stat, ctx);
         dir->begin_number = dir->stamp_number;
         if (dir->granularity_ns > 0)
             (void)number_next(dir->index, &dir->begin_number);
-        if (dir->scan)
-            tell_scan(dir->scan, r, &present, mismatch);
     }
     if (dir->scan)
         dir->scan->changed = true;
     dir_write_begin(dir);
-    if (mismatch)
+    if (!holds)
         atomic_store(&dir->complete, false);
     atomic_store_explicit(&dir->in_flight, others + 1, memory_order_release);
     dir_write_end(dir);
@@ -176,8 +208,9 @@ void index_end_change(struct index_dir *dir, index_stat_fn stat, void *ctx)
     dir_write_begin(dir);
     if (others == 0 && r == 0) {
         if (!stamp_equal(&present, &dir->begin_stamp))
-            unsettled =
-                dir->granularity_ns > 0 || stamp_young(present.ctime_ns, 0, dir->index->now());
+            unsettled = !atomic_load(&dir->watched) &&
+                        (dir->granularity_ns > 0 ||
+                         stamp_young(present.ctime_ns, 0, dir->index->now()));
         dir->stamp_number = covered_by(dir, &present, number);
         dir_store_stamp(dir, &present, unsettled);
     }

@@ -72,6 +72,36 @@ void dir_lose(struct index_dir *dir)
     atomic_store(&dir->complete, false);
 }
 
+void index_dir_watch(struct index_dir *dir)
+{
+    atomic_store(&dir->watched, true);
+}
+
+void index_changed_behind(struct index *index, const void *id, size_t id_len)
+{
+    struct index_dir *dir;
+
+    LOCK_FOR_SCOPE(&index->live_lock);
+    HASH_FIND(hh, index->live, id, id_len, dir);
+    if (!dir)
+        return;
+    dir_lose(dir);
+    /* Its entry may carry the very stamp that the change left. */
+    dir_mark_dirty(dir);
+}
+
+void index_unwatch_all(struct index *index)
+{
+    struct index_dir *dir, *next;
+
+    LOCK_FOR_SCOPE(&index->live_lock);
+    HASH_ITER (hh, index->live, dir, next) {
+        atomic_store(&dir->watched, false);
+        dir_lose(dir);
+        dir_mark_dirty(dir);
+    }
+}
+
 void entry_doubt(const struct index *index, const struct dirs_entry *entry, uint64_t *ret_from,
                  uint64_t *ret_to)
 {

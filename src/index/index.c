@@ -252,6 +252,8 @@ static struct index *index_new(const struct index_options *options)
     memset(index, 0, sizeof(*index));
     index->dirfd = index->lock_fd = index->unlasting.fd = -1;
     index->now = options->now ? options->now : real_now;
+    index->settle = options->settle;
+    index->settle_ctx = options->settle_ctx;
     index->checkpoint_s = options->checkpoint_s;
     pthread_mutex_init(&index->manifest_lock, NULL);
     pthread_mutex_init(&index->grace.lock, NULL);

@@ -56,6 +56,12 @@ struct index_options {
     unsigned checkpoint_s; /* seconds between background checkpoints; 0: only explicit ones */
     /* Test double of the clock, CLOCK_REALTIME in ns; NULL: the real one. */
     int64_t (*now)(void);
+    /* Called before a checkpoint looks at any directory, with no lock that
+     * index_changed_behind() needs: when it returns, all
+     * changes of watched directories that were over before the call have been told to
+     * index_changed_behind().  NULL where nothing is watched. */
+    void (*settle)(void *ctx);
+    void *settle_ctx;
 };
 
 /* Opens (or makes) the index.  Damage, another fold version, a foreign format, no space: said
@@ -115,13 +121,28 @@ void index_dir_release(struct index_dir *dir);
  * again.  Also for tests.  DIR stays valid, incomplete, until released. */
 void index_dir_forget(struct index_dir *dir);
 
+/* From now on somebody watches DIR: of every change of its names that is not ours,
+ * index_changed_behind() is told before an answer may rest on the directory that comes after
+ * the change.  So its stamp need not be looked at, once it was, and a change of ours can hide
+ * none of others'.  To be called before the first check; any number of times. */
+void index_dir_watch(struct index_dir *dir);
+
+/* Others changed names in the directory with identity ID; nothing happens if nobody holds it.
+ */
+void index_changed_behind(struct index *index, const void *id, size_t id_len);
+
+/* Nobody watches any more, and changes may have been missed: all directories are incomplete,
+ * and their stamps decide from now on. */
+void index_unwatch_all(struct index *index);
+
 enum index_currency {
     INDEX_STALE,   /* incomplete, or changed behind our back: scan before saying "absent" */
     INDEX_CURRENT, /* complete, and the stamp proves it or changes of ours are in flight */
 };
 
 /* May an answer rest on what the index holds of DIR, as of a moment during this call?  Calls
- * STAT at most a few times, without any lock held.  A directory whose stamp moved without a
+ * STAT at most a few times, without any lock held, and not at all for a watched directory whose
+ * stamp was once found to hold.  A directory whose stamp moved without a
  * change of ours becomes incomplete here.  While changes of ours are in flight the stamp moves
  * by them, and the index is trusted.  Where timestamps are coarse (granularity > 0), a
  * directory that we changed, or that was scanned while its stamp was still young, is

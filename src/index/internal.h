@@ -321,6 +321,8 @@ struct index {
     int dirfd; /* negative: in memory */
     int lock_fd;
     int64_t (*now)(void);
+    void (*settle)(void *ctx); /* NULL: nothing is watched */
+    void *settle_ctx;
     unsigned checkpoint_s;
     bool was_clean;
 
@@ -425,6 +427,8 @@ struct index_dir {
     _Atomic int64_t stamp[4];
     _Atomic unsigned in_flight;
     _Atomic bool unsettled;
+    /* Changes of others are told; and the stamp was found to hold since they are. */
+    _Atomic bool watched, confirmed;
     int64_t granularity_ns;
 
     size_t id_len;

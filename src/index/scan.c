@@ -128,8 +128,10 @@ static void complete(struct index_scan *scan, const struct index_stamp *after)
         if (dir->granularity_ns == 0 || old.ctime_ns != stamp.ctime_ns)
             dir->stamp_number = scan->number;
     }
+    bool watched = atomic_load(&dir->watched);
     dir_write_begin(dir);
-    dir_store_stamp(dir, &stamp, unsettled);
+    dir_store_stamp(dir, &stamp, unsettled && !watched);
+    atomic_store(&dir->confirmed, watched);
     atomic_store(&dir->doubt_from, 0);
     atomic_store(&dir->doubt_to, 0);
     atomic_store(&dir->scan_number, scan->number);
