@@ -396,6 +396,7 @@ class Comparisons:
                     name = (f'{function.__name__}_as_{user.name}'
                             + ('_respelled' if other else '') + suffix)
                     if word in name:
+                        mount.must_live()
                         tap.run_one(name, compare_once, function, user, other, bare_top, mount)
 
     def main(self, kind='dir', variants=('',), **area):

@@ -266,6 +266,13 @@ class Mount:
             self.daemon.wait()
         self.daemon = self.connection = None
 
+    def must_live(self):
+        """Ends the run if the daemon is dead: nothing after that says anything."""
+        if self.daemon and self.daemon.poll() is not None:
+            status = self.daemon.returncode
+            self.abandon()
+            raise Failure(f'the daemon died (status {status})')
+
     def stop(self):
         """Unmounts; the daemon must then end by itself, with status 0 and no complaint."""
         if is_bind():
@@ -273,10 +280,7 @@ class Mount:
             return
         if not self.daemon:
             return
-        if self.daemon.poll() is not None:
-            status = self.daemon.returncode
-            self.abandon()
-            raise Failure(f'the daemon died (status {status})\n{self.log()}')
+        self.must_live()
         done = subprocess.run(['umount', self.path], stderr=subprocess.PIPE, text=True,
                               check=False)
         try:

@@ -11,7 +11,7 @@ from tap import scaled
 tests = Comparisons()
 test = tests.test
 
-MANY = scaled(3000, 500)
+MANY = scaled(1000, 300)
 SMALL = 1024  # a buffer of a few entries, so that a listing takes many calls
 
 
