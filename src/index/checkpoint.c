@@ -191,9 +191,11 @@ int checkpoint_run(struct index *index, enum checkpoint_kind kind)
     int r = checkpoint_snapshot(index, kind, &epoch, &list);
 
     if (r == 0) {
-        /* checkpoint_lock keeps this generation in use. */
+        /* checkpoint_lock keeps this generation in use, but not the view that leads to it. */
+        unsigned ticket = grace_enter(&index->grace);
         struct gen *gen = atomic_load(&index->view)->cur;
 
+        grace_exit(&index->grace, ticket);
         if (atomic_exchange(&index->touched, false) || list)
             r = gen_sync(gen, epoch);
         if (r == 0)
