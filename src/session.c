@@ -294,7 +294,11 @@ static enum options_result open_tree(struct foldfs *fs)
     int root_fd = fcntl(fs->root_fd, F_DUPFD_CLOEXEC, 0);
     if (root_fd < 0)
         return failed("SOURCE", options->source, -errno);
-    reach_hold_fd(fs, node_get(fs->nodes, NODE_ROOT_ID), root_fd);
+    r = reach_pin_root(fs, node_get(fs->nodes, NODE_ROOT_ID), root_fd);
+    if (r < 0) {
+        close(root_fd);
+        return failed("SOURCE", options->source, r);
+    }
     warn_if_case_insensitive(fs);
     return OPTIONS_RUN;
 }

@@ -154,21 +154,27 @@ static int become(uid_t uid, gid_t gid, uint64_t without)
     return 0;
 }
 
+/* What a thread that acts as UID does without. */
+static uint64_t withheld(uid_t uid)
+{
+    return uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FOWNER);
+}
+
 int creds_act_as(uid_t uid, gid_t gid)
 {
-    return become(uid, gid, uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE));
+    return become(uid, gid, withheld(uid));
 }
 
 int creds_act_as_unprivileged(uid_t uid, gid_t gid)
 {
-    return become(uid, gid, (uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE)) | mask_of(CAP_FSETID));
+    return become(uid, gid, withheld(uid) | mask_of(CAP_FSETID));
 }
 
 int creds_act_for_passthrough(void)
 {
     /* Any user will do, so that the thread changes as little as it can. */
     return become(self.uid == 0 ? NOBODY : self.uid, self.gid,
-                  mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FSETID));
+                  withheld(NOBODY) | mask_of(CAP_FSETID));
 }
 
 int creds_act_as_self(void)
@@ -184,62 +190,75 @@ void creds_set_umask(mode_t mask)
     }
 }
 
-/* The text of /proc/PID/status, or -errno.  A thread id works as a process id there. */
-static int read_status(pid_t pid, char *buffer, size_t size)
+/* The rest of the line of /proc/PID/status that begins with KEY, to be freed; NULL if it cannot
+ * be read.  A thread id works as a process id there.  The groups alone can make a line of 700
+ * KB. */
+static char *read_status(pid_t pid, const char *key)
 {
     char path[sizeof("/proc/2147483648/status")];
-    CLEANUP_CLOSE int fd = -1;
+    char *line = NULL;
+    size_t size = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, buffer, size - 1);
-    if (n < 0)
-        return -errno;
-    buffer[n] = '\0';
-    return 0;
+    FILE *status = fopen(path, "re");
+    if (!status)
+        return NULL;
+    bool found = false;
+    while (!found && getline(&line, &size, status) >= 0)
+        found = strncmp(line, key, strlen(key)) == 0;
+    fclose(status);
+    if (found)
+        return line;
+    free(line);
+    return NULL;
 }
 
-/* Room for /proc/PID/status with 65,536 groups (NGROUPS_MAX) would be 700 KB; the first lines
- * and some 1,500 groups do. */
-#define STATUS_MAX 16384
-
-bool creds_process_in_group(pid_t pid, gid_t gid)
+/* The Nth number, from 0, after the colon of LINE; or all of them if N is negative: is GID one?
+ */
+static bool line_has(const char *line, int n, gid_t gid)
 {
-    char status[STATUS_MAX];
-    unsigned long fsgid;
+    char *end;
 
-    if (read_status(pid, status, sizeof(status)) < 0)
-        return false;
-    const char *line = strstr(status, "\nGid:");
-    if (line && sscanf(line, "\nGid: %*u %*u %*u %lu", &fsgid) == 1 && fsgid == gid)
-        return true;
-    line = strstr(status, "\nGroups:");
-    if (!line)
-        return false;
-    line += strlen("\nGroups:");
-    for (;;) {
-        char *end;
-        while (*line == ' ' || *line == '\t')
-            line++;
+    line = strchr(line, ':') + 1;
+    for (int at = 0;; at++) {
         unsigned long group = strtoul(line, &end, 10);
         if (end == line)
             return false;
-        if (group == gid)
+        if (group == gid && (n < 0 || n == at))
             return true;
         line = end;
     }
 }
 
+/* Place of the file-system gid among the four of a Gid: line. */
+#define FSGID_PLACE 3
+
+bool creds_process_in_group(pid_t pid, gid_t gid)
+{
+    CLEANUP_FREE char *gids = read_status(pid, "Gid:");
+    if (gids && line_has(gids, FSGID_PLACE, gid))
+        return true;
+    CLEANUP_FREE char *groups = read_status(pid, "Groups:");
+    return groups && line_has(groups, -1, gid);
+}
+
+/* Is PID in our user namespace?  In one of its own a process has all capabilities, over
+ * nothing. */
+static bool shares_user_namespace(pid_t pid)
+{
+    char path[sizeof("/proc/2147483648/ns/user")];
+    struct stat theirs, ours;
+
+    snprintf(path, sizeof(path), "/proc/%d/ns/user", pid);
+    return stat(path, &theirs) == 0 && stat("/proc/self/ns/user", &ours) == 0 &&
+           theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
 bool creds_process_is_admin(pid_t pid)
 {
-    char status[STATUS_MAX];
     uint64_t effective;
+    CLEANUP_FREE char *line = read_status(pid, "CapEff:");
 
-    if (read_status(pid, status, sizeof(status)) < 0)
-        return false;
-    const char *line = strstr(status, "\nCapEff:");
-    return line && sscanf(line, "\nCapEff: %" SCNx64, &effective) == 1 &&
-           (effective & mask_of(CAP_SYS_ADMIN)) != 0;
+    return line && sscanf(line, "CapEff: %" SCNx64, &effective) == 1 &&
+           (effective & mask_of(CAP_SYS_ADMIN)) != 0 && shares_user_namespace(pid);
 }

@@ -50,7 +50,7 @@ struct watch {
     atomic_bool telling; /* events were read and not all told */
     atomic_bool lost;
     pid_t self;
-    _Alignas(struct fanotify_event_metadata) char buffer[EVENTS_BUFFER];
+    char buffer[EVENTS_BUFFER];
 };
 
 /* With the lock held: the end of it. */
@@ -65,11 +65,10 @@ static void lose(struct watch *watch, const char *why)
     watch->listener.lost(watch->listener.ctx);
 }
 
-/* Tells of the directory in an event's information records. */
-static void tell_dir(const struct watch *watch, const struct fanotify_event_metadata *event)
+/* Tells of the directory in an event's information records, from AT to END.  Nothing in the
+ * buffer is aligned. */
+static void tell_dir(const struct watch *watch, const char *at, const char *end)
 {
-    const char *at = (const char *)event + event->metadata_len;
-    const char *end = (const char *)event + event->event_len;
     struct fanotify_event_info_fid info;
     struct file_handle handle;
 
@@ -89,21 +88,28 @@ static void tell_dir(const struct watch *watch, const struct fanotify_event_meta
     }
 }
 
-static void tell(struct watch *watch, const struct fanotify_event_metadata *event)
+/* Tells of the events in the first LEN bytes of the buffer. */
+static void tell(struct watch *watch, size_t len)
 {
-    if (event->fd >= 0)
-        close(event->fd);
-    if (event->mask & FAN_Q_OVERFLOW)
-        lose(watch, "too many at once");
-    else if (event->pid != watch->self)
-        tell_dir(watch, event);
+    struct fanotify_event_metadata event;
+    const char *at = watch->buffer, *end = at + len;
+
+    for (; at + sizeof(event) <= end; at += event.event_len) {
+        memcpy(&event, at, sizeof(event));
+        if (event.event_len < sizeof(event) || at + event.event_len > end)
+            return;
+        if (event.fd >= 0)
+            close(event.fd);
+        if (event.mask & FAN_Q_OVERFLOW)
+            lose(watch, "too many at once");
+        else if (event.pid != watch->self)
+            tell_dir(watch, at + event.metadata_len, at + event.event_len);
+    }
 }
 
 /* With the lock held: reads what is in the queue and tells it. */
 static void drain(struct watch *watch)
 {
-    const struct fanotify_event_metadata *event;
-
     for (;;) {
         atomic_store(&watch->telling, true);
         ssize_t n = read(watch->fd, watch->buffer, sizeof(watch->buffer));
@@ -112,9 +118,7 @@ static void drain(struct watch *watch)
                 lose(watch, strerror(errno));
             break;
         }
-        event = (const void *)watch->buffer;
-        for (; FAN_EVENT_OK(event, n); event = FAN_EVENT_NEXT(event, n))
-            tell(watch, event);
+        tell(watch, (size_t)n);
     }
     atomic_store(&watch->telling, false);
 }

@@ -15,10 +15,10 @@
 #include "fs/namelock.h"
 
 /* Makes the entry of TARGET; a negative errno on failure. */
-typedef int (*make_fn)(const struct target *target, const void *what);
+typedef int (*make_fn)(const struct target *target, void *what);
 
 static int create_entry(struct foldfs *fs, const struct target *target, make_fn make,
-                        const void *what, struct found_entry *ret_found)
+                        void *what, struct found_entry *ret_found)
 {
     CHANGE_END struct change change = {0};
     struct resolved found;
@@ -45,7 +45,7 @@ static int create_entry(struct foldfs *fs, const struct target *target, make_fn 
 }
 
 static int create_locked(struct foldfs *fs, const struct target *target, make_fn make,
-                         const void *what, struct found_entry *ret_found)
+                         void *what, struct found_entry *ret_found)
 {
     NAME_LOCK_FOR_SCOPE(lock, name_lock_key(target->parent->id, target->name, target->len));
     return create_entry(fs, target, make, what, ret_found);
@@ -53,7 +53,7 @@ static int create_locked(struct foldfs *fs, const struct target *target, make_fn
 
 /* All of a request that makes an entry and answers with it. */
 static void make_and_reply(struct foldfs *fs, fuse_req_t req, fuse_ino_t parent,
-                           const char *name, make_fn make, const void *what)
+                           const char *name, make_fn make, void *what)
 {
     TARGET_PUT struct target target = {0};
     struct found_entry found;
@@ -67,7 +67,7 @@ struct device {
     dev_t rdev;
 };
 
-static int make_device(const struct target *target, const void *what)
+static int make_device(const struct target *target, void *what)
 {
     const struct device *device = what;
 
@@ -76,7 +76,7 @@ static int make_device(const struct target *target, const void *what)
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    const struct device device = {.mode = mode, .rdev = rdev};
+    struct device device = {.mode = mode, .rdev = rdev};
     struct foldfs *fs = fs_begin(req);
 
     if (!fs)
@@ -85,9 +85,9 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
     make_and_reply(fs, req, parent, name, make_device, &device);
 }
 
-static int make_dir(const struct target *target, const void *what)
+static int make_dir(const struct target *target, void *what)
 {
-    return mkdirat(target->dir.fd, target->name, *(const mode_t *)what) < 0 ? -errno : 0;
+    return mkdirat(target->dir.fd, target->name, *(mode_t *)what) < 0 ? -errno : 0;
 }
 
 void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
@@ -100,7 +100,7 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
     make_and_reply(fs, req, parent, name, make_dir, &mode);
 }
 
-static int make_symlink(const struct target *target, const void *what)
+static int make_symlink(const struct target *target, void *what)
 {
     return symlinkat(what, target->dir.fd, target->name) < 0 ? -errno : 0;
 }
@@ -110,22 +110,22 @@ void op_symlink(fuse_req_t req, const char *content, fuse_ino_t parent, const ch
     struct foldfs *fs = fs_begin(req);
 
     if (fs)
-        make_and_reply(fs, req, parent, name, make_symlink, content);
+        make_and_reply(fs, req, parent, name, make_symlink, (char *)content);
 }
 
-static int make_link(const struct target *target, const void *what)
+static int make_link(const struct target *target, void *what)
 {
-    const int *fd = what;
+    struct reached *file = what;
     char path[FILE_PROC_PATH_MAX];
 
-    if (linkat(*fd, "", target->dir.fd, target->name, AT_EMPTY_PATH) == 0)
-        return 0;
-    if (errno != ENOENT) /* also given without CAP_DAC_READ_SEARCH */
+    int r = linkat(file->fd, "", target->dir.fd, target->name, AT_EMPTY_PATH);
+    if (r < 0 && errno == ENOENT) /* also given without CAP_DAC_READ_SEARCH */
+        r = linkat(AT_FDCWD, file_proc_path(file->fd, path), target->dir.fd, target->name,
+                   AT_SYMLINK_FOLLOW);
+    if (r < 0)
         return -errno;
-    return linkat(AT_FDCWD, file_proc_path(*fd, path), target->dir.fd, target->name,
-                  AT_SYMLINK_FOLLOW) < 0
-               ? -errno
-               : 0;
+    reach_named(file);
+    return 0;
 }
 
 void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
@@ -135,5 +135,5 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 
     if (!fs || !fs_reach(fs, req, ino, &file))
         return;
-    make_and_reply(fs, req, new_parent, new_name, make_link, &file.fd);
+    make_and_reply(fs, req, new_parent, new_name, make_link, &file);
 }

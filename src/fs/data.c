@@ -101,6 +101,20 @@ static struct open_file *begin_changing(fuse_req_t req, const struct fuse_file_i
     return file;
 }
 
+/* A program may set or clear O_APPEND after opening, of which only its writes tell. */
+static int follow_append_flag(struct open_file *file, int flags)
+{
+    int append = flags & O_APPEND;
+
+    if (atomic_load(&file->append) == append)
+        return 0;
+    int now = fcntl(file->fd, F_GETFL);
+    if (now < 0 || fcntl(file->fd, F_SETFL, (now & ~O_APPEND) | append) < 0)
+        return -errno;
+    atomic_store(&file->append, append);
+    return 0;
+}
+
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
               struct fuse_file_info *fi)
 {
@@ -109,6 +123,10 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
     (void)ino;
     if (!file)
         return;
+    if (follow_append_flag(file, fi->flags) < 0) {
+        fs_reply(req, -errno);
+        return;
+    }
     ssize_t n = pwrite(file->fd, data, size, offset);
     if (n < 0)
         fs_reply(req, -errno);

@@ -304,6 +304,28 @@ fail:
     return r;
 }
 
+/* NODE was seen as NAME in PARENT.  Without memory it stays where it was seen before. */
+static void set_place(struct node_table *table, struct node *node, struct node *parent,
+                      const char *name)
+{
+    struct node *unpin = NULL;
+    struct node_place *place;
+
+    if (new_place(parent, name, &place) < 0)
+        return;
+    {
+        LOCK_FOR_SCOPE(&table->lock);
+        if (node->place) {
+            unpin = node->place->parent;
+            free(node->place);
+        }
+        node->place = place;
+        node_pin(parent);
+    }
+    if (unpin)
+        node_unpin(table, unpin);
+}
+
 int node_look_up(struct node_table *table, struct node *parent, int dir_fd, const char *name,
                  const struct statx *st, struct node **ret_node)
 {
@@ -321,6 +343,8 @@ int node_look_up(struct node_table *table, struct node *parent, int dir_fd, cons
     struct node *node = find_and_count(table, &key, st, have_handle ? &handle : NULL);
     if (node) {
         fsys_unref(table->fs->fsys_list, key.fsys);
+        if (node->handle_bytes == 0 && *name)
+            set_place(table, node, parent, name);
         *ret_node = node;
         return 0;
     }
@@ -348,23 +372,12 @@ struct node *node_find(struct node_table *table, const struct statx *st)
 void node_moved(struct node_table *table, const struct statx *st, struct node *parent,
                 const char *name)
 {
-    struct node_place *place;
     struct node *node = node_find(table, st);
 
     if (!node)
         return;
-    struct node *unpin = NULL;
-    if (node->handle_bytes == 0 && new_place(parent, name, &place) == 0) {
-        LOCK_FOR_SCOPE(&table->lock);
-        if (node->place) {
-            unpin = node->place->parent;
-            free(node->place);
-        }
-        node->place = place;
-        node_pin(parent);
-    }
-    if (unpin)
-        node_unpin(table, unpin);
+    if (node->handle_bytes == 0)
+        set_place(table, node, parent, name);
     node_unpin(table, node);
 }
 

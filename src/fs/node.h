@@ -24,7 +24,8 @@ struct node_table;
 
 /* Where a node was seen last; only kept where there is no file handle. */
 struct node_place {
-    struct node *parent; /* pinned by this node */
+    struct node *parent;     /* pinned by this node */
+    struct node_place *next; /* in copies: see reach.c */
     char name[];
 };
 

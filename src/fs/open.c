@@ -188,6 +188,7 @@ static int open_file_new(struct foldfs *fs, fuse_req_t req, struct node *node, i
         return -ENOMEM;
     file->node = node;
     file->fd = fd;
+    atomic_init(&file->append, fi->flags & O_APPEND);
     int r = count_open(fs, req, node, fd, st, fi);
     if (r < 0)
         return r;
@@ -375,10 +376,10 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
 {
     REACHED_PUT struct reached dir = {0};
+    REACHED_PUT struct reached file = {0};
     CLEANUP_CLOSE int fd = -1;
     struct node *node;
     struct statx st;
-    int path_fd;
     struct foldfs *fs = fs_begin(req);
 
     if (!fs || !fs_reach(fs, req, parent, &dir))
@@ -388,18 +389,17 @@ void op_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file
     fd = openat(dir.fd, ".", flags | O_TMPFILE | O_CLOEXEC, mode);
     int r = fd < 0 ? -errno : file_stat(fd, "", &st);
     if (r == 0)
-        r = file_reopen(fd, O_PATH | O_CLOEXEC, &path_fd);
+        r = node_look_up(fs->nodes, dir.node, fd, "", &st, &node);
     if (r < 0) {
         fs_reply(req, r);
         return;
     }
-    r = node_look_up(fs->nodes, dir.node, fd, "", &st, &node);
+    r = reach_get_nameless(fs, node, fd, &file); /* it cannot be reached otherwise */
     if (r < 0) {
-        close(path_fd);
+        node_forget(fs->nodes, node, 1);
         fs_reply(req, r);
         return;
     }
-    reach_hold_fd(fs, node, path_fd); /* a file without a name cannot be reached otherwise */
     reply_create(fs, req, node, &st, STEAL_FD(fd), fi);
 }
 

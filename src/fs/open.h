@@ -31,7 +31,8 @@ int node_data_get(struct node *node, struct node_data **ret_data);
 struct open_file {
     uint64_t id;
     struct node *node;
-    int fd; /* as the program opened it, but never O_DIRECT */
+    int fd;             /* as the program opened it, but never O_DIRECT */
+    _Atomic int append; /* O_APPEND if FD has it */
 };
 
 /* The open file that FI means; NULL: REQ was answered with EBADF. */

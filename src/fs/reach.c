@@ -2,15 +2,18 @@
  *
  * reach.c - from a node to a descriptor on its file.
  *
- * Descriptors are O_PATH and kept in a list by last use; those that nobody is using are
+ * Descriptors are O_PATH; those that nobody is using wait in a list by last use, which is
  * bounded, so that a million nodes do not take a million descriptors.  A node without one is
- * opened by its file handle, or, where there are no handles, by name in its parent, with a
- * look at whether it is still the same file.
+ * opened by its file handle, or, where there are no handles, by name in its parent, with a look
+ * at whether it is still the same file.
  *
- * A user of a descriptor counts in `users`; a held one (its file has lost its last name) is
- * counted once for the hold, and so never closed before the node goes.
+ * A file that has lost its last name cannot be opened again.  Its descriptor waits in a list of
+ * its own, as long as the kernel refers to the node; but that is bounded too, for the kernel
+ * can refer to files for long that no program is using (a removed file's other spellings).
+ * Beyond the bound, and where descriptors run out, the one used longest ago gives ESTALE from
+ * then on.
  *
- * Lock: one for the list, innermost; opening and closing happen outside it.
+ * Lock: one for the lists, innermost; opening and closing happen outside it.
  */
 #include "fs/reach.h"
 
@@ -20,18 +23,23 @@
 #include "fs/fs.h"
 
 struct held_fd {
-    struct held_fd *prev, *next; /* in the list, if users is 0 */
+    struct held_fd *prev, *next; /* in a list of the cache's if users is 0 */
     struct node *node;
     int fd;
     uint32_t users;
-    bool hold; /* one of the users is the hold */
+    bool nameless; /* its file has no name left */
+};
+
+/* Descriptors that nobody is using, the one used longest ago first. */
+struct waiting {
+    struct held_fd *first;
+    unsigned count;
 };
 
 struct reach_cache {
     pthread_mutex_t lock;
-    struct held_fd *unused; /* the one used longest ago first */
-    unsigned count;         /* of unused */
-    unsigned limit;
+    struct waiting named, nameless;
+    unsigned limit; /* of each */
 };
 
 int reach_cache_new(unsigned limit, struct reach_cache **ret_cache)
@@ -54,28 +62,47 @@ void reach_cache_free(struct reach_cache *cache)
     free(cache);
 }
 
+static struct waiting *waiting_of(struct reach_cache *cache, const struct held_fd *held)
+{
+    return held->nameless ? &cache->nameless : &cache->named;
+}
+
+/* With the lock held: takes HELD out of its list. */
+static void stop_waiting(struct reach_cache *cache, struct held_fd *held)
+{
+    struct waiting *waiting = waiting_of(cache, held);
+
+    DL_DELETE(waiting->first, held);
+    waiting->count--;
+}
+
+/* With the lock held: the one used longest ago is no longer its node's. */
+static struct held_fd *take_oldest(struct waiting *waiting)
+{
+    struct held_fd *oldest = waiting->first;
+
+    DL_DELETE(waiting->first, oldest);
+    waiting->count--;
+    oldest->node->held = NULL;
+    return oldest;
+}
+
 /* With the lock held: one user more. */
 static void use(struct reach_cache *cache, struct held_fd *held)
 {
-    if (held->users++ == 0) {
-        DL_DELETE(cache->unused, held);
-        cache->count--;
-    }
+    if (held->users++ == 0)
+        stop_waiting(cache, held);
 }
 
 /* With the lock held: one user less.  Gives what has to be closed for it, or NULL. */
 static struct held_fd *unuse(struct reach_cache *cache, struct held_fd *held)
 {
+    struct waiting *waiting = waiting_of(cache, held);
+
     if (--held->users > 0)
         return NULL;
-    DL_APPEND(cache->unused, held);
-    if (++cache->count <= cache->limit)
-        return NULL;
-    struct held_fd *oldest = cache->unused;
-    DL_DELETE(cache->unused, oldest);
-    cache->count--;
-    oldest->node->held = NULL;
-    return oldest;
+    DL_APPEND(waiting->first, held);
+    return ++waiting->count > cache->limit ? take_oldest(waiting) : NULL;
 }
 
 static void held_free(struct held_fd *held)
@@ -113,21 +140,55 @@ static int open_by_node_handle(const struct node *node, int *ret_fd)
                             ret_fd);
 }
 
+/* The way from a directory that can be reached otherwise (*RET_BASE) down to NODE, as copies of
+ * places whose parents are pinned.  A loop, since a tree can be deeper than a stack. */
+static int find_way(struct foldfs *fs, struct node *node, struct node_place **way,
+                    struct reached *ret_base)
+{
+    struct node_place *place;
+
+    for (struct node *at = node;; at = place->parent) {
+        int r = node_get_place(fs->nodes, at, &place);
+        if (r < 0)
+            return r;
+        LL_PREPEND(*way, place);
+        if (get_held(fs, place->parent, ret_base))
+            return 0;
+        if (place->parent->handle_bytes > 0)
+            return reach_get(fs, place->parent, ret_base);
+    }
+}
+
+static int walk_down(int base_fd, const struct node_place *way, int *ret_fd)
+{
+    CLEANUP_CLOSE int fd = -1;
+
+    for (; way; way = way->next) {
+        int below = openat(fd >= 0 ? fd : base_fd, way->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0)
+            return errno == ENOENT || errno == ENOTDIR ? -ESTALE : -errno;
+        if (fd >= 0)
+            close(fd);
+        fd = below;
+    }
+    *ret_fd = STEAL_FD(fd);
+    return 0;
+}
+
 static int open_by_place(struct foldfs *fs, struct node *node, int *ret_fd)
 {
-    CLEANUP_FREE struct node_place *place = NULL;
-    REACHED_PUT struct reached parent = {0};
+    struct node_place *way = NULL, *place, *next;
+    struct reached base = {0};
 
-    int r = node_get_place(fs->nodes, node, &place);
-    if (r < 0)
-        return r;
-    r = reach_get(fs, place->parent, &parent);
-    if (r == 0) {
-        *ret_fd = openat(parent.fd, place->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        r = *ret_fd >= 0 ? 0 : errno == ENOENT ? -ESTALE : -errno;
+    int r = find_way(fs, node, &way, &base);
+    if (r == 0)
+        r = walk_down(base.fd, way, ret_fd);
+    reach_put(&base);
+    LL_FOREACH_SAFE(way, place, next)
+    {
+        node_unpin(fs->nodes, place->parent);
+        free(place);
     }
-    reach_put(&parent);
-    node_unpin(fs->nodes, place->parent);
     return r;
 }
 
@@ -169,24 +230,22 @@ static int adopt(struct node *node, int fd, uint32_t users)
 bool reach_made_room(struct foldfs *fs, int r)
 {
     struct reach_cache *cache = fs->reach;
-    struct held_fd *oldest, *next, *closing = NULL;
+    struct held_fd *held, *next, *closing = NULL;
 
     if (r != -EMFILE && r != -ENFILE)
         return false;
     {
         LOCK_FOR_SCOPE(&cache->lock);
-        for (unsigned n = (cache->count + 1) / 2; n > 0; n--) {
-            oldest = cache->unused;
-            DL_DELETE(cache->unused, oldest);
-            cache->count--;
-            oldest->node->held = NULL;
-            LL_PREPEND(closing, oldest);
+        struct waiting *waiting = cache->named.count > 0 ? &cache->named : &cache->nameless;
+        for (unsigned n = (waiting->count + 1) / 2; n > 0; n--) {
+            held = take_oldest(waiting);
+            LL_PREPEND(closing, held);
         }
     }
     if (!closing)
         return false;
-    LL_FOREACH_SAFE(closing, oldest, next)
-    held_free(oldest);
+    LL_FOREACH_SAFE(closing, held, next)
+    held_free(held);
     return true;
 }
 
@@ -232,28 +291,43 @@ void reach_put(struct reached *reached)
 void reach_hold(struct reached *reached)
 {
     LOCK_FOR_SCOPE(&reached->fs->reach->lock);
-    struct held_fd *held = reached->node->held;
-    if (!held->hold) {
-        held->hold = true;
-        held->users++;
-    }
+    reached->node->held->nameless = true;
 }
 
-void reach_hold_fd(struct foldfs *fs, struct node *node, int fd)
+void reach_named(struct reached *reached)
 {
-    CLEANUP_CLOSE int extra = -1;
+    LOCK_FOR_SCOPE(&reached->fs->reach->lock);
+    reached->node->held->nameless = false;
+}
 
+int reach_get_nameless(struct foldfs *fs, struct node *node, int fd,
+                       struct reached *ret_reached)
+{
+    CLEANUP_CLOSE int path_fd = -1;
+
+    int r = file_reopen(fd, O_PATH | O_CLOEXEC, &path_fd);
+    if (r < 0)
+        return r;
     LOCK_FOR_SCOPE(&fs->reach->lock);
-    if (node->held) {
-        extra = fd;
-        use(fs->reach, node->held);
-    } else if (adopt(node, fd, 1) < 0) {
-        extra = fd;
-        return;
-    }
-    if (node->held->hold)
-        node->held->users--;
-    node->held->hold = true;
+    r = adopt(node, path_fd, 1);
+    if (r < 0)
+        return r;
+    STEAL_FD(path_fd);
+    node->held->nameless = true;
+    lend(fs, node, ret_reached);
+    return 0;
+}
+
+/* With the lock held: NODE's descriptor if nobody is using it, no longer NODE's; else NULL. */
+static struct held_fd *take_unused(struct reach_cache *cache, struct node *node)
+{
+    struct held_fd *held = node->held;
+
+    if (!held || held->users > 0)
+        return NULL;
+    stop_waiting(cache, held);
+    node->held = NULL;
+    return held;
 }
 
 void reach_drop(struct foldfs *fs, struct node *node)
@@ -261,14 +335,15 @@ void reach_drop(struct foldfs *fs, struct node *node)
     struct held_fd *held;
     {
         LOCK_FOR_SCOPE(&fs->reach->lock);
-        held = node->held;
-        if (!held || held->users > 0)
-            return;
-        DL_DELETE(fs->reach->unused, held);
-        fs->reach->count--;
-        node->held = NULL;
+        held = take_unused(fs->reach, node);
     }
     held_free(held);
+}
+
+int reach_pin_root(struct foldfs *fs, struct node *root, int fd)
+{
+    LOCK_FOR_SCOPE(&fs->reach->lock);
+    return adopt(root, fd, 1);
 }
 
 void reach_forget(struct foldfs *fs, struct node *node)
@@ -276,12 +351,9 @@ void reach_forget(struct foldfs *fs, struct node *node)
     struct held_fd *held;
     {
         LOCK_FOR_SCOPE(&fs->reach->lock);
-        held = node->held;
-        if (held && held->users == 0) {
-            DL_DELETE(fs->reach->unused, held);
-            fs->reach->count--;
-        }
-        node->held = NULL;
+        held = take_unused(fs->reach, node);
+        if (!held) /* the root's */
+            held = STEAL_PTR(node->held);
     }
     held_free(held);
 }

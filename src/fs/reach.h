@@ -31,12 +31,21 @@ struct reached {
 int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached);
 void reach_put(struct reached *reached);
 
-/* NODE's file is about to lose its name (or has none): the descriptor that REACHED borrowed is
- * held until the kernel forgets the node, since O_PATH descriptors of programs go on. */
+/* NODE's file has lost its last name: the descriptor that REACHED borrowed is kept for O_PATH
+ * descriptors of programs, which go on, until the kernel forgets the node or too many such
+ * files are kept. */
 void reach_hold(struct reached *reached);
 
-/* The same with a descriptor of the caller's, which is taken over. */
-void reach_hold_fd(struct foldfs *fs, struct node *node, int fd);
+/* It has a name again. */
+void reach_named(struct reached *reached);
+
+/* Borrows a descriptor on the file of the new NODE, which never had a name and is open as FD.
+ */
+int reach_get_nameless(struct foldfs *fs, struct node *node, int fd,
+                       struct reached *ret_reached);
+
+/* The root's descriptor, which is taken over and never closed before the end.  0 or -ENOMEM. */
+int reach_pin_root(struct foldfs *fs, struct node *root, int fd);
 
 /* Closes NODE's descriptor if nobody is using it: an open one keeps an NFS client from
  * removing the file. */

@@ -215,7 +215,7 @@ static int rename_changing(struct foldfs *fs, struct renaming *renaming)
         r = change_begin(fs, renaming->to.parent, renaming->to.dir.fd, &renaming->to_change);
     if (r == 0)
         r = rename_entry(fs, renaming);
-    if (r == 0 && !fsys_root(fs->fsys_list)->handles)
+    if (r == 0 && !renaming->to.parent->key.fsys->handles)
         tell_nodes(fs, renaming);
     change_end(&renaming->to_change);
     change_end(&renaming->from_change);
