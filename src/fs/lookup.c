@@ -45,6 +45,7 @@ void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
     if (node)
         node_forget(fs->nodes, node, nlookup);
     fuse_reply_none(req);
+    node_trim(fs->nodes);
 }
 
 void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
@@ -57,6 +58,7 @@ void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forg
             node_forget(fs->nodes, node, forgets[i].nlookup);
     }
     fuse_reply_none(req);
+    node_trim(fs->nodes);
 }
 
 int lookup_real_name(struct foldfs *fs, struct reached *dir, const char *name,

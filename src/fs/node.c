@@ -19,6 +19,7 @@
  */
 #include "fs/node.h"
 
+#include <malloc.h>
 #include <string.h>
 
 #include "common.h"
@@ -28,7 +29,12 @@
 #include "fs/reach.h"
 #include "fs/slots.h"
 
+/* The C library keeps what was freed, for ever if something behind it is still in use; after
+ * this many nodes it is asked to give it back, which takes some milliseconds. */
+#define TRIM_AFTER 65536u
+
 struct node_table {
+    atomic_uint freed; /* nodes, since memory was given back */
     pthread_mutex_t lock;
     struct foldfs *fs;
     struct node *by_inode; /* uthash */
@@ -114,6 +120,7 @@ static struct node *node_free(struct node_table *table, struct node *node)
     fsys_unref(table->fs->fsys_list, node->key.fsys);
     free(node->place);
     free(node);
+    atomic_fetch_add_explicit(&table->freed, 1, memory_order_relaxed);
     return parent;
 }
 
@@ -187,6 +194,14 @@ void node_unpin(struct node_table *table, struct node *node)
             return;
     }
     free_chain(table, node);
+}
+
+void node_trim(struct node_table *table)
+{
+    unsigned freed = atomic_load_explicit(&table->freed, memory_order_relaxed);
+
+    if (freed >= TRIM_AFTER && atomic_compare_exchange_strong(&table->freed, &freed, 0))
+        malloc_trim(0);
 }
 
 void node_unhash(struct node_table *table, struct node *node)

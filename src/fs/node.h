@@ -95,6 +95,10 @@ void node_unpin(struct node_table *table, struct node *node);
 /* The kernel drops COUNT references. */
 void node_forget(struct node_table *table, struct node *node, uint64_t count);
 
+/* Gives memory of forgotten nodes back to the system, now and then.  To be called after FORGET
+ * was answered, with no lock. */
+void node_trim(struct node_table *table);
+
 /* NODE can no longer be found by its inode: its handle or place leads to another one. */
 void node_unhash(struct node_table *table, struct node *node);
 

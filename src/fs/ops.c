@@ -111,8 +111,10 @@ static void ops_init(void *userdata, struct fuse_conn_info *conn)
         want(conn, FUSE_CAP_READDIRPLUS);
         want(conn, FUSE_CAP_READDIRPLUS_AUTO);
     }
+#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
     if (!without->killpriv)
         fs->kill_flag = want(conn, FUSE_CAP_HANDLE_KILLPRIV_V2);
+#endif
     init_passthrough(fs, conn);
     if (fs->options->passthrough == PASSTHROUGH_ON && !fs->passthrough) {
         log_line(LOG_ERR,
