@@ -47,12 +47,14 @@ SIDES = {'bare': None, 'passthrough': 'passthrough=on', 'plain': 'passthrough=of
 def run_fio(job, directory, size, milliseconds):
     """MiB per second."""
     duration = ['--time_based', f'--runtime={milliseconds}ms'] if job.kind != 'write' else []
-    command = ['fio', '--name=job', f'--filename={job.file}', f'--directory={directory}',
-               f'--rw={job.kind}', f'--bs={job.block}', f'--size={size}', '--ioengine=psync',
+    path = os.path.join(directory, job.file)
+    command = ['fio', '--name=job', f'--filename={path}', f'--rw={job.kind}', f'--bs={job.block}', f'--size={size}', '--ioengine=psync',
                '--invalidate=0', '--fallocate=none', '--randrepeat=1', '--norandommap',
                '--output-format=json', *duration]
     kind = 'write' if 'write' in job.kind else 'read'
     output = json.loads(scratch.call(*command))
+    if os.path.getsize(path) != size:
+        sys.exit(f'fio: {path} is not as long as it was to become')
     return output['jobs'][0][kind]['bw_bytes'] / MIB
 
 
