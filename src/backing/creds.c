@@ -12,7 +12,9 @@
  * supplementary groups are not needed: a thread without CAP_DAC_OVERRIDE could not create in a
  * 2770 directory unless it first read the groups from /proc (25 us) and believed a cache of
  * them.  Of the capabilities a caller who is not root never has CAP_SYS_RESOURCE (quota,
- * reserved blocks), and CAP_FSETID only where the kernel has already decided about the bits.
+ * reserved blocks); CAP_FSETID only where the kernel has already decided about the bits; and
+ * CAP_FOWNER not where an entry is removed, for what the kernel checked in a sticky directory
+ * may have been another entry than the one that the name means now.
  *
  * Everything here is of one thread: raw system calls, since the C library's setfsuid and
  * capset are per thread but its setgroups and setresuid are not.  The umask is of the
@@ -157,12 +159,17 @@ static int become(uid_t uid, gid_t gid, uint64_t without)
 /* What a thread that acts as UID does without. */
 static uint64_t withheld(uid_t uid)
 {
-    return uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE) | mask_of(CAP_FOWNER);
+    return uid == 0 ? 0 : mask_of(CAP_SYS_RESOURCE);
 }
 
 int creds_act_as(uid_t uid, gid_t gid)
 {
     return become(uid, gid, withheld(uid));
+}
+
+int creds_act_as_remover(uid_t uid, gid_t gid)
+{
+    return become(uid, gid, withheld(uid) | (uid == 0 ? 0 : mask_of(CAP_FOWNER)));
 }
 
 int creds_act_as_unprivileged(uid_t uid, gid_t gid)

@@ -22,6 +22,10 @@ bool creds_can_switch(void);
  * nothing when the thread acts as them already.  0 or a negative errno. */
 int creds_act_as(uid_t uid, gid_t gid);
 
+/* The same for removing or renaming an entry: unless UID is root, a sticky directory binds,
+ * whoever the entry turns out to belong to. */
+int creds_act_as_remover(uid_t uid, gid_t gid);
+
 /* The same, but a write, truncation or the like clears setuid and setgid bits, as it does for
  * a process without CAP_FSETID. */
 int creds_act_as_unprivileged(uid_t uid, gid_t gid);

@@ -11,16 +11,26 @@
 #include "common.h"
 #include "fs/resolve.h"
 
-struct foldfs *fs_begin(fuse_req_t req)
+static struct foldfs *begin_as(fuse_req_t req, int (*act)(uid_t uid, gid_t gid))
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
 
-    int r = creds_act_as(ctx->uid, ctx->gid);
+    int r = act(ctx->uid, ctx->gid);
     if (r < 0) {
         fs_reply(req, r);
         return NULL;
     }
     return fuse_req_userdata(req);
+}
+
+struct foldfs *fs_begin(fuse_req_t req)
+{
+    return begin_as(req, creds_act_as);
+}
+
+struct foldfs *fs_begin_removing(fuse_req_t req)
+{
+    return begin_as(req, creds_act_as_remover);
 }
 
 struct foldfs *fs_begin_looking(fuse_req_t req)

@@ -51,6 +51,9 @@ struct foldfs *fs_begin(fuse_req_t req);
  * to a server that decides itself. */
 struct foldfs *fs_begin_looking(fuse_req_t req);
 
+/* The same for a request that removes or renames entries. */
+struct foldfs *fs_begin_removing(fuse_req_t req);
+
 /* The node with nodeid INO; NULL: REQ was answered with ESTALE. */
 struct node *fs_node(struct foldfs *fs, fuse_req_t req, fuse_ino_t ino);
 

@@ -68,7 +68,8 @@ int lookup_real_name(struct foldfs *fs, struct reached *dir, const char *name,
         .parent = dir->node, .dir = *dir, .name = name, .len = strlen(name)};
     struct resolved found;
 
-    if (target.len == 0 || target.len > FOLDFS_NAME_MAX || strchr(name, '/'))
+    if (target.len == 0 || target.len > FOLDFS_NAME_MAX || strchr(name, '/') ||
+        strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return -EINVAL;
     NAME_LOCK_FOR_SCOPE(lock, name_lock_key(dir->node->id, name, target.len));
     int r = resolve_folded(fs, &target, &found);

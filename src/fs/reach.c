@@ -200,6 +200,8 @@ static int open_node(struct foldfs *fs, struct node *node, int *ret_fd)
 
     int r =
         node->handle_bytes > 0 ? open_by_node_handle(node, &fd) : open_by_place(fs, node, &fd);
+    if (r == -ESTALE) /* the inode's number may be another's by now */
+        node_unhash(fs->nodes, node);
     if (r < 0)
         return r;
     r = file_stat(fd, "", &st);

@@ -36,7 +36,7 @@ static int remove_entry(struct foldfs *fs, const struct target *target, int flag
 static void remove_and_reply(fuse_req_t req, fuse_ino_t parent, const char *name, int flags)
 {
     TARGET_PUT struct target target = {0};
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_removing(req);
 
     if (fs && target_get(fs, req, parent, name, &target))
         fs_reply(req, remove_entry(fs, &target, flags));

@@ -235,7 +235,7 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
                const char *new_name, unsigned int flags)
 {
     struct renaming renaming = {.flags = flags};
-    struct foldfs *fs = fs_begin(req);
+    struct foldfs *fs = fs_begin_removing(req);
 
     if (!fs || !target_get(fs, req, parent, name, &renaming.from))
         return;
