@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 
 #include "common.h"
+#include "log.h"
 #include "path.h"
 
 /* Defaults.  Attributes: as long as other file systems with a server have it.  Names of
@@ -60,13 +61,13 @@ static enum options_result say(enum options_result result, const char *format, .
 
 static enum options_result say(enum options_result result, const char *format, ...)
 {
+    char line[2 * PATH_MAX];
     va_list args;
 
-    fputs("foldfs: ", stderr);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    fputc('\n', stderr);
+    log_line(LOG_ERR, "%s", line);
     return result;
 }
 

@@ -28,7 +28,8 @@
 #include "log.h"
 #include "path.h"
 
-#define STATE_DIR "/var/lib/foldfs"
+#define STATE_DIR   "/var/lib/foldfs"
+#define FUSE_DEVICE "/dev/fuse"
 
 /* Seconds between checkpoints: what is scanned again after a crash was changed since the last.
  */
@@ -317,7 +318,16 @@ static enum options_result open_session(struct foldfs *fs)
     return OPTIONS_USAGE;
 }
 
-static enum options_result mount_session(struct foldfs *fs)
+/* For the reason that libfuse gave last. */
+static enum options_result cannot_mount(const struct foldfs *fs)
+{
+    log_line(LOG_ERR, "cannot mount on %s: %s", fs->options->mountpoint,
+             fuse_said[0] ? fuse_said : "libfuse does not say why");
+    return OPTIONS_FAILED;
+}
+
+/* What would keep us from mounting, looked for before anything is changed. */
+static enum options_result check_mountable(const struct foldfs *fs)
 {
     const char *mountpoint = fs->options->mountpoint;
 
@@ -325,15 +335,20 @@ static enum options_result mount_session(struct foldfs *fs)
         log_line(LOG_ERR, "MOUNTPOINT %s: foldfs is mounted there already", mountpoint);
         return OPTIONS_FAILED;
     }
+    CLEANUP_CLOSE int fd = open(FUSE_DEVICE, O_RDWR | O_CLOEXEC);
+    if (fd >= 0)
+        return OPTIONS_RUN;
+    snprintf(fuse_said, sizeof(fuse_said), FUSE_DEVICE ": %s", strerror(errno));
+    return cannot_mount(fs);
+}
+
+static enum options_result mount_session(struct foldfs *fs)
+{
     fuse_said[0] = '\0';
     fuse_collecting = true;
-    int r = fuse_session_mount(fs->session, mountpoint);
+    int r = fuse_session_mount(fs->session, fs->options->mountpoint);
     fuse_collecting = false;
-    if (r == 0)
-        return OPTIONS_RUN;
-    log_line(LOG_ERR, "cannot mount on %s: %s", mountpoint,
-             fuse_said[0] ? fuse_said : "libfuse does not say why");
-    return OPTIONS_FAILED;
+    return r == 0 ? OPTIONS_RUN : cannot_mount(fs);
 }
 
 static enum options_result serve(struct foldfs *fs)
@@ -414,6 +429,8 @@ enum options_result session_run(const struct options *options, void (*ready)(voi
     creds_start();
     block_signals(SIG_BLOCK);
     enum options_result result = open_session(&fs);
+    if (result == OPTIONS_RUN)
+        result = check_mountable(&fs);
     if (result == OPTIONS_RUN)
         result = open_tree(&fs);
     if (result == OPTIONS_RUN)

@@ -205,6 +205,7 @@ static int examine(int fd, const struct statx *st, const struct fsys_features *f
     if (!fsys->has_id)
         memcpy(fsys->id, &fsys->dev, sizeof(fsys->dev));
     fsys->remote = is_remote(fsys->type);
+    fsys->has_btime = (st->stx_mask & STATX_BTIME) != 0 && fsys->type != OVERLAYFS_SUPER_MAGIC;
     fsys->granularity_ns =
         granularity_of(fsys->type, (st->stx_mask & STATX_BTIME) != 0, features->no_multigrain);
     if (!features->no_handles && S_ISDIR(st->stx_mode) &&

@@ -23,6 +23,7 @@ struct fsys {
     int64_t granularity_ns;   /* two changes closer than this may leave the same ctime */
     uint8_t id[FSYS_ID_SIZE]; /* survives reboots if has_id, else good for this mount only */
     bool has_id;
+    bool has_btime;      /* its birth times tell incarnations of an inode number apart */
     bool handles;        /* files can be opened by handle */
     bool watched;        /* changes by others are told: see coherence/watch.h */
     bool remote;         /* others may change it without the kernel knowing */

@@ -42,24 +42,32 @@ struct node_table {
     struct slots *slots;
 };
 
+/* The birth time by which incarnations are told apart; 0 where there is none, or where it is
+ * not the inode's own (overlayfs, whose files get the upper file's when they are copied up). */
+static int64_t btime_of(const struct fsys *fsys, const struct statx *st)
+{
+    return fsys->has_btime && st->stx_mask & STATX_BTIME ? file_time_ns(&st->stx_btime) : 0;
+}
+
 bool node_is(const struct node *node, const struct statx *st)
 {
-    int64_t btime = st->stx_mask & STATX_BTIME ? file_time_ns(&st->stx_btime) : 0;
+    int64_t btime = btime_of(node->key.fsys, st);
 
     return node->key.ino == st->stx_ino && node->type == (st->stx_mode & S_IFMT) &&
            node->key.fsys->dev == fsys_dev(st) && node->btime_ns == btime;
 }
 
-static int node_alloc(const struct statx *st, const struct file_handle_buffer *handle,
-                      struct node **ret_node)
+static int node_alloc(const struct statx *st, struct fsys *fsys,
+                      const struct file_handle_buffer *handle, struct node **ret_node)
 {
     struct node *node = calloc(1, sizeof(*node) + handle->bytes);
 
     if (!node)
         return -ENOMEM;
     node->key.ino = st->stx_ino;
+    node->key.fsys = fsys;
     node->type = st->stx_mode & S_IFMT;
-    node->btime_ns = st->stx_mask & STATX_BTIME ? file_time_ns(&st->stx_btime) : 0;
+    node->btime_ns = btime_of(fsys, st);
     node->handle_bytes = (uint8_t)handle->bytes;
     node->handle_type = (uint8_t)handle->type;
     memcpy(node->handle, handle->data, handle->bytes);
@@ -86,7 +94,7 @@ int node_table_new(struct foldfs *fs, int root_fd, const struct statx *st,
         return -ENOMEM;
     table->fs = fs;
     read_handle(fsys_root(fs->fsys_list), root_fd, "", &handle);
-    int r = node_alloc(st, &handle, &table->root);
+    int r = node_alloc(st, fsys_root(fs->fsys_list), &handle, &table->root);
     if (r < 0)
         return r;
     r = slots_new(NODE_ROOT_ID + 1, &table->slots);
@@ -95,7 +103,6 @@ int node_table_new(struct foldfs *fs, int root_fd, const struct statx *st,
         return r;
     }
     pthread_mutex_init(&table->lock, NULL);
-    table->root->key.fsys = fsys_root(fs->fsys_list);
     fsys_ref(fs->fsys_list, table->root->key.fsys);
     table->root->id = NODE_ROOT_ID;
     table->root->nlookup = 1; /* the kernel never forgets it by a request */
@@ -293,10 +300,9 @@ static int node_new(struct node_table *table, struct node *parent, const char *n
 {
     struct node *node;
 
-    int r = node_alloc(st, handle, &node);
+    int r = node_alloc(st, fsys, handle, &node);
     if (r < 0)
         return r;
-    node->key.fsys = fsys;
     if (node->handle_bytes == 0) {
         r = new_place(parent, name, &node->place);
         if (r < 0)
@@ -351,7 +357,7 @@ int node_look_up(struct node_table *table, struct node *parent, int dir_fd, cons
     int r = fsys_get(table->fs->fsys_list, st, dir_fd, name, &key.fsys);
     if (r < 0)
         return r;
-    if (!(st->stx_mask & STATX_BTIME)) {
+    if (btime_of(key.fsys, st) == 0) {
         read_handle(key.fsys, dir_fd, name, &handle);
         have_handle = true;
     }

@@ -140,14 +140,19 @@ static int open_by_node_handle(const struct node *node, int *ret_fd)
                             ret_fd);
 }
 
+/* Levels of a tree; more than that is a circle, of directories that were moved behind the
+ * mount. */
+#define WAY_MAX 65536
+
 /* The way from a directory that can be reached otherwise (*RET_BASE) down to NODE, as copies of
  * places whose parents are pinned.  A loop, since a tree can be deeper than a stack. */
 static int find_way(struct foldfs *fs, struct node *node, struct node_place **way,
                     struct reached *ret_base)
 {
     struct node_place *place;
+    struct node *at = node;
 
-    for (struct node *at = node;; at = place->parent) {
+    for (unsigned n = 0; n < WAY_MAX; n++, at = place->parent) {
         int r = node_get_place(fs->nodes, at, &place);
         if (r < 0)
             return r;
@@ -157,6 +162,7 @@ static int find_way(struct foldfs *fs, struct node *node, struct node_place **wa
         if (place->parent->handle_bytes > 0)
             return reach_get(fs, place->parent, ret_base);
     }
+    return -ESTALE;
 }
 
 static int walk_down(int base_fd, const struct node_place *way, int *ret_fd)

@@ -21,6 +21,7 @@
  */
 #include "index/internal.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -38,9 +39,10 @@
 #define SCANS_WAIT_PERCENT   78u
 #define CHANGES_WAIT_PERCENT 85u
 
-/* Garbage makes a rebuild due when it is a quarter of the records and at least a megabyte. */
+/* Garbage makes a rebuild due when it is a quarter of the records, and so much that even names
+ * whose case changes all the time make few rebuilds: 300,000 changes of a short name. */
 #define GARBAGE_SHARE 4u
-#define GARBAGE_MIN   (UINT64_C(1) << 20)
+#define GARBAGE_MIN   (UINT64_C(16) << 20)
 
 /* Address space runs out: names are much longer or have many more variants than expected. */
 #define SPAN_DUE_PERCENT 90u
@@ -419,8 +421,10 @@ static int rebuild_and_tell(struct index *index)
 
 int index_rebuild(struct index *index)
 {
+    atomic_fetch_add(&index->rebuild_callers, 1);
     LOCK_FOR_SCOPE(&index->rebuild_lock);
 
+    atomic_fetch_sub(&index->rebuild_callers, 1);
     return rebuild_and_tell(index);
 }
 
@@ -429,6 +433,9 @@ void *rebuild_thread(void *arg)
     struct index *index = arg;
 
     while (worker_wait(&index->rebuilder, 0)) {
+        /* Who asks for a rebuild by a call gets it, instead of another one by this thread. */
+        while (atomic_load(&index->rebuild_callers) > 0)
+            sched_yield();
         LOCK_FOR_SCOPE(&index->rebuild_lock);
 
         atomic_store(&index->rebuild_asked, false);
