@@ -136,7 +136,8 @@ static const struct way {
     {"mixed", by_mixed, true, false, true},
 };
 
-static void fail(unsigned round, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void fail(unsigned round, const char *format, ...)
+    __attribute__((noreturn, format(printf, 2, 3)));
 
 static void fail(unsigned round, const char *format, ...)
 {

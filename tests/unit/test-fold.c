@@ -83,7 +83,7 @@ static uint32_t next_random(void)
 
 static uint32_t random_below(uint32_t limit)
 {
-    return next_random() % limit;
+    return limit == 0 ? 0 : next_random() % limit;
 }
 
 static long random_names(void)
