@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * analyzed.h - read before each file that clang-tidy looks at.  Its analyzer cannot know that
- * errno is positive after a failed call, nor does it follow the sign through "return -errno": it
- * would take each for a success that never was.  So errno is here one of a few plain values.
+ * errno is positive after a failed call, nor does it follow the sign through "return -errno":
+ * it would take each for a success that never was.  So errno is here one of a few plain values.
  */
 #include <errno.h>
 
