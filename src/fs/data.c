@@ -56,11 +56,19 @@ static char *read_buffer(size_t size)
     return buffer->bytes;
 }
 
+/* The open file of a request to which it does not matter whom the thread acts as.  NULL: REQ
+ * was answered. */
+static struct open_file *begin_looking(fuse_req_t req, const struct fuse_file_info *fi)
+{
+    struct foldfs *fs = fs_begin_looking(req);
+
+    return fs ? fs_open_file(fs, req, fi) : NULL;
+}
+
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
              struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin_looking(req);
-    struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
+    struct open_file *file = begin_looking(req, fi);
 
     (void)ino;
     if (!file)
@@ -137,8 +145,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off
 /* Comes where closing may report what writing did not (remote file systems). */
 void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin(req);
-    struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
+    struct open_file *file = begin_looking(req, fi);
 
     (void)ino;
     if (!file)
@@ -152,8 +159,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin(req);
-    struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
+    struct open_file *file = begin_looking(req, fi);
 
     (void)ino;
     if (!file)
@@ -162,18 +168,23 @@ void op_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_in
     fs_reply(req, r < 0 ? -errno : 0);
 }
 
-/* These two come without word on setuid bits: by the caller's uid. */
+/* The next two come without word on set-id bits: the caller's uid decides. */
+static int act_by_uid(fuse_req_t req, int fd)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+    return ctx->uid == 0 ? creds_act_as(ctx->uid, ctx->gid) : fs_act_clearing_setid(req, fd);
+}
+
 void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                   struct fuse_file_info *fi)
 {
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    struct foldfs *fs = fs_begin(req);
-    struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
+    struct open_file *file = begin_looking(req, fi);
 
     (void)ino;
     if (!file)
         return;
-    int r = ctx->uid == 0 ? 0 : fs_act_clearing_setid(req, file->fd);
+    int r = act_by_uid(req, file->fd);
     if (r == 0 && fallocate(file->fd, mode, offset, length) < 0)
         r = -errno;
     fs_reply(req, r);
@@ -183,16 +194,14 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
                         struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
                         struct fuse_file_info *fi_out, size_t length, int flags)
 {
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    struct foldfs *fs = fs_begin(req);
-    struct open_file *in = fs ? fs_open_file(fs, req, fi_in) : NULL;
-    struct open_file *out = in ? fs_open_file(fs, req, fi_out) : NULL;
+    struct open_file *in = begin_looking(req, fi_in);
+    struct open_file *out = in ? begin_looking(req, fi_out) : NULL;
 
     (void)ino_in;
     (void)ino_out;
     if (!out)
         return;
-    int r = ctx->uid == 0 ? 0 : fs_act_clearing_setid(req, out->fd);
+    int r = act_by_uid(req, out->fd);
     ssize_t n = 0;
     if (r == 0) {
         n = copy_file_range(in->fd, &offset_in, out->fd, &offset_out, length, (unsigned)flags);
@@ -207,8 +216,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
 void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
               struct fuse_file_info *fi)
 {
-    struct foldfs *fs = fs_begin_looking(req);
-    struct open_file *file = fs ? fs_open_file(fs, req, fi) : NULL;
+    struct open_file *file = begin_looking(req, fi);
 
     (void)ino;
     if (!file)
