@@ -63,7 +63,7 @@ def one_side(session, mount_options):
     size = session.pick(tiny=4 * MIB, normal=2048 * MIB)
     blocks_size = session.pick(tiny=MIB, normal=512 * MIB)
     milliseconds = session.pick(tiny=100, normal=2000)
-    tree = scratch.FileSystem(session, size=size + 3 * blocks_size + 256 * MIB)
+    tree = scratch.FileSystem(session, size=2 * (size + 3 * blocks_size) + 256 * MIB)
     mount = mount_options and scratch.Foldfs(session, tree.path, mount_options, pinned=False)
     where = mount.path if mount else tree.path
     speeds = {}
