@@ -336,15 +336,35 @@ static int switch_over(struct rebuild *rb, struct view *view)
     return r;
 }
 
+/* Which directories there are, and which scans run, once every writer tells both generations:
+ * what began since the first list was made may have records before `end`, which nobody tells
+ * again. */
+static int know_again(struct rebuild *rb)
+{
+    LOCK_FOR_SCOPE(&rb->index->checkpoint_lock);
+    known_free(&rb->known);
+    return known_collect(rb->index, rb->cur, &rb->known);
+}
+
+static int copy_records(struct rebuild *rb)
+{
+    settle_end(rb);
+    int r = know_again(rb);
+    if (r < 0)
+        return r;
+    for_each_record(rb, copy_record);
+    check_slots(rb);
+    return atomic_load(&rb->next->overflow) ? -ENOSPC : 0;
+}
+
 /* Steps 2 to 4. */
 static int copy_all(struct rebuild *rb, struct view *both, struct view *after)
 {
     *both = (struct view){.cur = rb->cur, .next = rb->next};
     publish(rb->index, both);
-    settle_end(rb);
-    for_each_record(rb, copy_record);
-    check_slots(rb);
-    int r = atomic_load(&rb->next->overflow) ? -ENOSPC : switch_over(rb, after);
+    int r = copy_records(rb);
+    if (r == 0)
+        r = switch_over(rb, after);
     if (r < 0) {
         *after = (struct view){.cur = rb->cur};
         publish(rb->index, after);
