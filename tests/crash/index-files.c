@@ -2,9 +2,6 @@
  *
  * index-files.c - index files as bytes; see index-files.h.
  *
- * Linked with -Wl,--wrap=getrandom: the index draws its seed from the test's, so that a run can
- * be had again.
- *
  * The only thing known here of what the bytes mean is where the manifest keeps the boot's id.
  */
 #include "index-files.h"
@@ -140,21 +137,6 @@ void file_set_reboot(struct file_set *set, struct rng *rng)
              (unsigned long long)rng_next(rng));
     m.check = XXH3_64bits(&m, offsetof(struct manifest, check));
     memcpy(file->data, &m, sizeof(m));
-}
-
-ssize_t __wrap_getrandom(void *buffer, size_t len, unsigned flags);
-
-ssize_t __wrap_getrandom(void *buffer, size_t len, unsigned flags)
-{
-    static struct rng rng;
-    uint8_t *to = buffer;
-
-    (void)flags;
-    if (!rng.state)
-        rng.state = tap_seed();
-    for (size_t i = 0; i < len; i++)
-        to[i] = (uint8_t)rng_next(&rng);
-    return (ssize_t)len;
 }
 
 char *fast_folder(const char *what)

@@ -3,8 +3,9 @@
  * index-model-tap.c - random numbers, TAP lines, the failure counter, folders for a test.
  *
  * Failures are counted from any thread and printed by the first MAX_SHOWN of them; a TAP line
- * says whether any came since the line before.  The random numbers are splitmix64: one word of
- * state, so a seed printed is a run had again.
+ * says whether any came since the line before.  Programs linked with -Wl,--wrap=getrandom give
+ * the index its seed from the test's, so that hashes too are those of the run before.  The
+ * random numbers are splitmix64: one word of state, so a seed printed is a run had again.
  */
 #include "index-model.h"
 
@@ -21,6 +22,7 @@
 static atomic_uint failures;
 static unsigned failures_told;
 static unsigned lines, bad_lines;
+static pthread_mutex_t random_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t print_lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint64_t rng_next(struct rng *rng)
@@ -65,6 +67,22 @@ uint64_t tap_seed(void)
     tap_diag("FOLDFS_TEST_SEED=%llu FOLDFS_TEST_SCALE=%u", (unsigned long long)seed,
              tap_scale());
     return seed;
+}
+
+ssize_t __wrap_getrandom(void *buffer, size_t len, unsigned flags);
+
+ssize_t __wrap_getrandom(void *buffer, size_t len, unsigned flags)
+{
+    static struct rng rng;
+    LOCK_FOR_SCOPE(&random_lock);
+    uint8_t *to = buffer;
+
+    (void)flags;
+    if (!rng.state)
+        rng.state = tap_seed();
+    for (size_t i = 0; i < len; i++)
+        to[i] = (uint8_t)rng_next(&rng);
+    return (ssize_t)len;
 }
 
 static void print_comment(const char *format, va_list args)
