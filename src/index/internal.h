@@ -357,7 +357,7 @@ struct index {
     _Atomic int64_t rebuild_not_before_s; /* after a failure: no other try before */
     _Atomic bool rebuild_asked;
     _Atomic unsigned rebuild_callers; /* of index_rebuild(), waiting for rebuild_lock */
-    _Atomic int crowded; /* enum crowd: how full the table in use is */
+    _Atomic int crowded;              /* enum crowd: how full the table in use is */
     _Atomic bool no_room_said;
     bool checkpoint_failure_said; /* under checkpoint_lock */
 

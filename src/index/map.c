@@ -141,7 +141,7 @@ int map_open(int dirfd, const char *name, uint64_t span, struct map *ret_map)
         return -EUCLEAN;
     uint64_t size = (uint64_t)st.st_size;
     /* A file that was cut and stretched again has holes, and a hole may become a SIGBUS. */
-    int r = allocate(fd, 0, size);
+    int r = (uint64_t)st.st_blocks * 512 < size ? allocate(fd, 0, size) : 0;
     if (r < 0)
         return r;
     r = map_fd(fd, size, span > size ? span : size, ret_map);
