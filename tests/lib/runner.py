@@ -26,6 +26,8 @@ MOST_JOBS = 2
 SANITIZED = {'asan': (('unit', 'fs'), 0.3), 'tsan': (('unit', 'fs'), 0.1)}
 # Programs of this suite take minutes each: they are started first, and not in a quick run.
 SLOW_SUITE = 'vm'
+# The suite of the programs that --also names
+ALSO = 'also'
 # The order of starting: what a quick run has no time for should be the long and special ones.
 SUITE_ORDER = (SLOW_SUITE, 'unit', 'fs')
 
@@ -157,7 +159,7 @@ class Session:
         if not plain:
             return []
         programs = find((), plain)
-        programs += [Program('also', path, [path], 'plain')
+        programs += [Program(ALSO, path, [path], 'plain')
                      for path in map(os.path.abspath, self.options.also)]
         chosen = [(p, plain, self.options.scale) for p in programs
                   if p.matches(word) and not (p.suite == SLOW_SUITE and self._too_slow(SLOW_SUITE))]
@@ -187,7 +189,9 @@ class Session:
         if self.over_budget():
             reason = f'a quick run starts no program after {QUICK_BUDGET_S} s of tests'
             return program.name, [Result('whole program', SKIPPED, [reason])], '', 0.0
-        run = Run(program, build, scale, TOP, time_limit(self.options.scale)).go()
+        # What --also names has no rounds that a quick run could leave out.
+        limit = time_limit(max(self.options.scale, 1 if program.suite == ALSO else 0))
+        run = Run(program, build, scale, TOP, limit).go()
         return program.name, run.results, run.stderr, run.seconds
 
     def run(self):
