@@ -32,7 +32,7 @@ QUIET_NAMES = 100
 BASES = [f'{word}-{n}' for word in ('alpha', 'Ärger', 'éTÉ', 'ΔΕΛΤΑ', 'жук') for n in range(8)]
 LOAD_S = (0.0, 0.6)      # how long the load runs before the kill
 CHECKPOINT_S = 5         # seconds between the daemon's checkpoints
-LONG_EVERY = 25          # every so many kills one comes around a checkpoint of a long run
+LONG_EVERY = 25 if tap.scale() <= 1 else 100  # one kill among so many ends a long run
 UMOUNT_EVERY = 5         # every so many kills one comes while an orderly end is under way
 GONE = (errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE, errno.EIO)
 
@@ -106,7 +106,9 @@ class Trial:
                 os.close(os.open(os.path.join(self.source, name, f'File-{n}'), os.O_CREAT))
 
     def wrapper(self):
-        command = [self.strace, '-f', '-y', '-e', 'trace=getdents64', '-o', self.trace]
+        # Leaks cannot be looked for while a process is traced.
+        command = [self.strace, '-f', '-y', '-e', 'trace=getdents64', '-o', self.trace,
+                   '-E', 'ASAN_OPTIONS=' + os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0']
         help_text = subprocess.run([self.strace, '--help'], stdout=subprocess.PIPE, text=True,
                                    check=False).stdout
         if '--seccomp-bpf' in help_text:  # else each system call of the daemon is stopped at
