@@ -126,6 +126,20 @@ static const struct fuse_opt specs[] = {
     FUSE_OPT_END,
 };
 
+/* Is ARG one of those that fstab has for mount(8) and systemd, not for the file system?  mount
+ * passes some of them on to a helper like us. */
+static bool is_for_mount(const char *arg)
+{
+    static const char *const words[] = {"defaults", "auto",  "noauto",   "nofail",
+                                        "_netdev",  "user",  "nouser",   "users",
+                                        "owner",    "group", "relatime", "norelatime"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(arg, words[i]) == 0)
+            return true;
+    return strncmp(arg, "x-", 2) == 0 || strncmp(arg, "comment=", 8) == 0;
+}
+
 static int take_argument(void *data, const char *arg, int key, struct fuse_args *out)
 {
     struct raw *raw = data;
@@ -136,8 +150,8 @@ static int take_argument(void *data, const char *arg, int key, struct fuse_args 
         raw->allow_other = 1;
         return 0;
     }
-    if (key != FUSE_OPT_KEY_NONOPT)
-        return 1;
+    if (key == FUSE_OPT_KEY_OPT)
+        return is_for_mount(arg) ? 0 : 1;
     place = !raw->source ? &raw->source : !raw->mountpoint ? &raw->mountpoint : &raw->surplus;
     if (place == &raw->surplus && raw->surplus)
         return 0;

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -247,27 +246,6 @@ def trusted_names_are_hidden_in_a_user_namespace():
         expect_equal(seen[1], seen[0], 'through the mount, and in the tree')
         expect_equal(sorted(os.listxattr(place.through('file'))), ['trusted.secret', 'user.known'],
                      'what root sees')
-
-
-@suite.test
-def leases_in_the_tree_do_not_stop_everybody():
-    """Opening a file that someone has a lease on waits for him: but only that opening."""
-    with Place('threads=4') as place:
-        signal.signal(signal.SIGIO, signal.SIG_IGN)
-        fds, openers = [], []
-        for n in range(8):
-            fds.append(os.open(place.below(f'leased-{n}'), os.O_CREAT | os.O_RDWR))
-            fcntl.fcntl(fds[-1], fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        try:
-            openers = [subprocess.Popen(['cat', place.through(f'LEASED-{n}')]) for n in range(8)]
-            time.sleep(0.5)
-            expect_equal(within(ANSWER_S, ASK, place.through('absent')), 'ENOENT')
-        finally:
-            for fd in fds:
-                os.close(fd)
-            for opener in openers:
-                opener.wait()
-        expect_equal([opener.returncode for opener in openers], [0] * 8, 'once the leases are gone')
 
 
 @suite.test

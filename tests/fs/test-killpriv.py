@@ -7,7 +7,7 @@ import os
 
 import mounted
 import syscalls as sc
-from compare import ALICE, BOB, ROOT, TEAM, Comparisons
+from compare import ALICE, BOB, ROOT, TEAM, Comparisons, chown_nothing
 
 tests = Comparisons()
 test = tests.test
@@ -86,7 +86,7 @@ def empty_write(t, path):
 
 
 def change_owner_to_same(t, path):
-    t.do(os.chown, path, -1, -1)
+    chown_nothing(t, path)
 
 
 def open_only(t, path):
