@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * bench-index.c - one measurement for bench.py: look-ups in an index, or in LMDB, of so many
+ * bench-index.c - the measurements of bench.py: look-ups in an index, and in LMDB, of so many
  * names.
  *
- * bench-index index|lmdb FOLDER NAMES LOOKUPS
+ * bench-index FOLDER NAMES LOOKUPS
  *
- * Fills FOLDER (a fresh one) with NAMES names of 30 bytes, in directories of at most 10^5, and
- * opens it again.  Then RUNS times: LOOKUPS random names, half of them present, half absent,
- * made before the clock starts.  A look-up of either side folds and hashes the name; that of
- * the index is index_find(), that of LMDB is mdb_get() of {directory, hash of the folded name}
- * within one read transaction, and the comparison of the folded name that it finds.  LMDB is
- * filled in the order of its keys, which makes its tree as dense and as flat as it can be.
+ * Fills FOLDER/index and FOLDER/lmdb (fresh ones) with NAMES names of 30 bytes, in directories
+ * of at most 10^5, and opens them again.  Then RUNS times, the two in turn, so that what else
+ * the machine does meets both: LOOKUPS random names that are present and as many that are not,
+ * the same for both, made before the clock starts.  A look-up of either side folds and hashes
+ * the name; that of the index is index_find(), that of LMDB is mdb_get() of {directory, hash of
+ * the folded name} within one read transaction, and the comparison of the folded name that it
+ * finds.  LMDB is filled in the order of its keys, which makes its tree as dense and as flat as
+ * it can be.
  *
- * Prints "ns N" (a look-up, median of the runs), "present N", "absent N", "bytes N" (a name, by
- * the blocks of all files) and "private N" (KiB of this process that are not mapped files).
+ * Prints, for ENGINE index and lmdb: "ENGINE ns N" (a look-up, median of the runs), "ENGINE
+ * present N", "ENGINE absent N", "ENGINE bytes N" (a name, by the blocks of all files); and
+ * "index private N" (KiB of this process that are not mapped files, before LMDB is opened).
  */
 #include <fcntl.h>
 #include <ftw.h>
@@ -41,12 +44,15 @@ struct query {
     char name[NAME_LEN + 2];
 };
 
-/* How one engine is filled, opened and asked. */
+/* How one engine is filled, opened and asked, and what it took. */
 struct engine {
+    const char *name;
     void (*fill)(const char *folder, unsigned names);
     void (*open)(const char *folder, unsigned names);
     bool (*look_up)(const struct query *q);
     void (*close)(void);
+    char *folder;
+    double both[RUNS], present[RUNS], absent[RUNS];
 };
 
 static void die(const char *what, int error)
@@ -275,28 +281,37 @@ static double median(double *values)
     return values[RUNS / 2];
 }
 
-static void measure(const struct engine *engine, unsigned names, unsigned lookups)
+/* One run of both engines; the first one, number -1, is not counted: what was just opened is
+ * not mapped yet. */
+static void run_both(struct engine engines[2], int run, struct query *present,
+                     struct query *absent, unsigned lookups)
 {
-    struct query *queries = calloc(lookups, sizeof(*queries));
-    double both[RUNS], present[RUNS], absent[RUNS];
+    for (unsigned e = 0; e < 2; e++) {
+        double p = ns_each(&engines[e], present, lookups, true);
+        double a = ns_each(&engines[e], absent, lookups, false);
 
-    /* Once unmeasured: what was just opened is not mapped yet. */
-    for (int run = -1; run < RUNS; run++) {
-        double p, a;
-
-        make_queries(queries, lookups, names, 0);
-        p = ns_each(engine, queries, lookups, true);
-        make_queries(queries, lookups, names, ABSENT);
-        a = ns_each(engine, queries, lookups, false);
         if (run < 0)
             continue;
-        present[run] = p;
-        absent[run] = a;
-        both[run] = (p + a) / 2;
+        engines[e].present[run] = p;
+        engines[e].absent[run] = a;
+        engines[e].both[run] = (p + a) / 2;
     }
-    free(queries);
-    printf("ns %.1f\npresent %.1f\nabsent %.1f\n", median(both), median(present),
-           median(absent));
+}
+
+static void measure(struct engine engines[2], unsigned names, unsigned lookups)
+{
+    struct query *present = calloc(lookups, sizeof(*present));
+    struct query *absent = calloc(lookups, sizeof(*absent));
+
+    if (!present || !absent)
+        die("queries", ENOMEM);
+    for (int run = -1; run < RUNS; run++) {
+        make_queries(present, lookups, names, 0);
+        make_queries(absent, lookups, names, ABSENT);
+        run_both(engines, run, present, absent, lookups);
+    }
+    free(present);
+    free(absent);
 }
 
 /* ---- space ---- */
@@ -329,33 +344,54 @@ static void print_private(void)
             sum += kib;
     }
     fclose(file);
-    printf("private %ld\n", sum);
+    printf("index private %ld\n", sum);
+}
+
+static void print_engine(struct engine *engine, unsigned names)
+{
+    const char *name = engine->name;
+
+    printf("%s ns %.1f\n%s present %.1f\n%s absent %.1f\n", name, median(engine->both), name,
+           median(engine->present), name, median(engine->absent));
+    all_bytes = 0;
+    nftw(engine->folder, add_bytes, 16, FTW_PHYS);
+    printf("%s bytes %.2f\n", name, (double)all_bytes / names);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct engine engines[] = {
-        {index_fill, index_open_all, index_look_up, index_close_all},
-        {lmdb_fill, lmdb_open, lmdb_look_up, lmdb_close},
+    struct engine engines[2] = {
+        {"index",
+         index_fill,
+         index_open_all,
+         index_look_up,
+         index_close_all,
+         NULL,
+         {0},
+         {0},
+         {0}},
+        {"lmdb", lmdb_fill, lmdb_open, lmdb_look_up, lmdb_close, NULL, {0}, {0}, {0}},
     };
-    const struct engine *engine;
-    unsigned names, lookups;
+    unsigned names = argc == 4 ? (unsigned)strtoul(argv[2], NULL, 10) : 0;
+    unsigned lookups = argc == 4 ? (unsigned)strtoul(argv[3], NULL, 10) : 0;
 
-    if (argc != 5 || (strcmp(argv[1], "index") != 0 && strcmp(argv[1], "lmdb") != 0)) {
-        fprintf(stderr, "usage: bench-index index|lmdb FOLDER NAMES LOOKUPS\n");
+    if (names == 0 || names > ABSENT || lookups == 0) {
+        fprintf(stderr, "usage: bench-index FOLDER NAMES LOOKUPS\n");
         return EXIT_FAILURE;
     }
-    engine = &engines[strcmp(argv[1], "lmdb") == 0];
-    names = (unsigned)strtoul(argv[3], NULL, 10);
-    lookups = (unsigned)strtoul(argv[4], NULL, 10);
-    if (names == 0 || names > ABSENT || lookups == 0)
-        die("NAMES or LOOKUPS", EINVAL);
-    engine->fill(argv[2], names);
-    engine->open(argv[2], names);
-    measure(engine, names, lookups);
-    print_private();
-    engine->close();
-    nftw(argv[2], add_bytes, 16, FTW_PHYS);
-    printf("bytes %.2f\n", (double)all_bytes / names);
+    for (unsigned e = 0; e < 2; e++) {
+        if (asprintf(&engines[e].folder, "%s/%s", argv[1], engines[e].name) < 0)
+            die("path", ENOMEM);
+        engines[e].fill(engines[e].folder, names);
+        engines[e].open(engines[e].folder, names);
+        if (e == 0)
+            print_private();
+    }
+    measure(engines, names, lookups);
+    for (unsigned e = 0; e < 2; e++) {
+        engines[e].close();
+        print_engine(&engines[e], names);
+        free(engines[e].folder);
+    }
     return EXIT_SUCCESS;
 }

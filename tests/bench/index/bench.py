@@ -4,9 +4,10 @@
 names, beside LMDB's, and what a name costs on disk and in memory.
 
 Names have 30 bytes and lie in directories of 10^5.  Half of the random look-ups find something,
-half do not; medians of 7 runs.  bench-index.c says what exactly is timed.  All files are on a
-fresh tmpfs, so that a disk plays no part."""
+half do not; medians of 7 runs, the two engines in turn.  bench-index.c says what exactly is
+timed.  All files are on a fresh tmpfs, so that a disk plays no part."""
 import os
+import shutil
 import subprocess
 import sys
 
@@ -21,24 +22,29 @@ BYTES_MOST = figures.Limit(72, of='ours')
 MEMORY_MOST = figures.Limit(64, of='ours')
 
 
-def measure_one(session, engine, names):
-    """What bench-index prints, as a dictionary."""
-    tools.progress(f'index: {engine}, {names:,} names')
-    folder = session.new_path(engine)
+def measure_one(session, names):
+    """What bench-index prints, as {engine: {figure: value}}."""
+    tools.progress(f'index: {names:,} names')
+    folder = session.new_path('names')
+    os.mkdir(folder)
     program = os.path.join(os.path.dirname(session.programs.hammer), 'index', 'bench-index')
-    lookups = session.pick(tiny=1000, normal=300_000)
-    done = subprocess.run([program, engine, folder, str(names), str(lookups)], text=True,
+    lookups = session.pick(tiny=1000, normal=500_000)
+    done = subprocess.run([program, folder, str(names), str(lookups)], text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    subprocess.run(['rm', '-rf', folder], check=False)
+    shutil.rmtree(folder, ignore_errors=True)
     if done.returncode:
-        sys.exit(f'bench-index {engine}: status {done.returncode}')
-    return {key: float(value) for key, value in (line.split() for line in done.stdout.splitlines())}
+        sys.exit(f'bench-index: status {done.returncode}')
+    result = {'index': {}, 'lmdb': {}}
+    for engine, figure, value in (line.split() for line in done.stdout.splitlines()):
+        result[engine][figure] = float(value)
+    return result
 
 
 def measure(session, report):
     sizes = session.pick(tiny=[100, 1000], normal=[10_000, 100_000, 1_000_000, 10_000_000])
-    ours = {names: measure_one(session, 'index', names) for names in sizes}
-    other = {names: measure_one(session, 'lmdb', names) for names in sizes}
+    results = {names: measure_one(session, names) for names in sizes}
+    ours = {names: result['index'] for names, result in results.items()}
+    other = {names: result['lmdb'] for names, result in results.items()}
     most, least = sizes[-1], sizes[0]
     for names in sizes:
         report.add(f'look-up among {names:,} names, LMDB beside', 'ns', ours[names]['ns'],
