@@ -81,7 +81,7 @@ static void read_handle(const struct fsys *fsys, int dir_fd, const char *name,
 {
     if (!fsys->handles || file_get_handle(dir_fd, name, ret_handle) < 0 ||
         ret_handle->bytes > UINT8_MAX || ret_handle->type < 0 || ret_handle->type > UINT8_MAX)
-        ret_handle->bytes = 0;
+        *ret_handle = (struct file_handle_buffer){0};
 }
 
 int node_table_new(struct foldfs *fs, int root_fd, const struct statx *st,
