@@ -40,8 +40,7 @@ static void fill_snap(struct index_dir *dir, uint64_t epoch, uint64_t kind)
         .key = atomic_load(&dir->key),
         .scan = atomic_load(&dir->scan_number),
         .epoch = kind == ENTRY_PROVEN ? dir->stamp_number : epoch,
-        .doubt_from = atomic_load(&dir->doubt_from),
-        .doubt_to = atomic_load(&dir->doubt_to),
+        .doubts = dir_doubts(dir),
         .stamp = {stamp.ctime_ns, stamp.mtime_ns, stamp.size, stamp.btime_ns},
         .kind = kind,
     };

@@ -8,7 +8,7 @@
  * directory is taking another key.
  *
  * What is loaded from an entry is as true as the entry's stamp, with one exception: removals
- * with a number from the moment when the stamp was taken up to the last unclean end are in
+ * with a number from the moment when the stamp was taken up to the end of that boot are in
  * doubt.  They were written into the records, perhaps to the disk, before the tree made the
  * removal durable; when the tree comes back with the old stamp, the name is back too.
  *
@@ -102,32 +102,65 @@ void index_unwatch_all(struct index *index)
     }
 }
 
-void entry_doubt(const struct index *index, const struct dirs_entry *entry, uint64_t *ret_from,
-                 uint64_t *ret_to)
+static void doubts_add(struct doubts *doubts, uint64_t from, uint64_t to)
 {
-    uint64_t from = entry->doubt_from, to = entry->doubt_to, crash = index->manifest.crash;
+    unsigned n = 0;
 
-    if (entry->epoch < crash) {
-        from = from < to && from < entry->epoch ? from : entry->epoch;
-        to = crash;
+    while (n < DOUBTS_MAX && doubts->ranges[n].from < doubts->ranges[n].to)
+        n++;
+    if (n == DOUBTS_MAX) {
+        doubts->ranges[0].to = doubts->ranges[1].to;
+        memmove(&doubts->ranges[1], &doubts->ranges[2],
+                (DOUBTS_MAX - 2) * sizeof(doubts->ranges[0]));
+        n--;
     }
-    *ret_from = from;
-    *ret_to = to;
+    doubts->ranges[n].from = from;
+    doubts->ranges[n].to = to;
+}
+
+struct doubts entry_doubts(const struct index *index, const struct dirs_entry *entry)
+{
+    struct doubts doubts = entry->doubts;
+
+    if (entry->epoch < index->manifest.crash)
+        doubts_add(&doubts, entry->epoch, index->manifest.crash);
+    return doubts;
+}
+
+struct doubts dir_doubts(struct index_dir *dir)
+{
+    struct doubts doubts;
+
+    for (unsigned i = 0; i < DOUBTS_MAX; i++) {
+        doubts.ranges[i].from = atomic_load_explicit(&dir->doubts[2 * i], memory_order_relaxed);
+        doubts.ranges[i].to =
+            atomic_load_explicit(&dir->doubts[2 * i + 1], memory_order_relaxed);
+    }
+    return doubts;
+}
+
+void dir_set_doubts(struct index_dir *dir, const struct doubts *doubts)
+{
+    for (unsigned i = 0; i < DOUBTS_MAX; i++) {
+        atomic_store_explicit(&dir->doubts[2 * i], doubts->ranges[i].from,
+                              memory_order_relaxed);
+        atomic_store_explicit(&dir->doubts[2 * i + 1], doubts->ranges[i].to,
+                              memory_order_relaxed);
+    }
 }
 
 /* Takes what ENTRY tells, if it can be true. */
 static bool load_entry(struct index_dir *dir, const struct dirs_entry *e, bool backed)
 {
     struct index *index = dir->index;
-    uint64_t now = atomic_load(&index->number), from, to;
+    uint64_t now = atomic_load(&index->number);
 
     if (e->key == 0 || e->key > now || e->scan > now || e->epoch > now)
         return false;
-    entry_doubt(index, e, &from, &to);
+    const struct doubts doubts = entry_doubts(index, e);
     atomic_store(&dir->key, e->key);
     atomic_store(&dir->scan_number, e->scan);
-    atomic_store(&dir->doubt_from, from);
-    atomic_store(&dir->doubt_to, to);
+    dir_set_doubts(dir, &doubts);
     const struct index_stamp stamp = {e->stamp[0], e->stamp[1], e->stamp[2], e->stamp[3]};
     dir_store_stamp(dir, &stamp, false);
     dir->stamp_number = e->epoch;
@@ -259,8 +292,7 @@ void index_dir_forget(struct index_dir *dir)
     dir_lose(dir);
     atomic_store(&dir->key, key);
     atomic_store(&dir->scan_number, 0);
-    atomic_store(&dir->doubt_from, 0);
-    atomic_store(&dir->doubt_to, 0);
+    dir_set_doubts(dir, &(struct doubts){0});
     dir_write_end(dir);
     dir->forgotten |= dir->has_entry;
     dir->used = false;

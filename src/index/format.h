@@ -103,8 +103,7 @@ struct manifest {
     uint64_t seed;
     uint64_t generation;
     uint64_t reserved;    /* numbers up to this one may have been given out */
-    uint64_t crash;       /* numbers below were given out before the last end that may have lost
-                             something */
+    uint64_t crash;       /* numbers below were given out in other boots */
     uint64_t group_floor; /* groups made before this number are not trusted */
     uint64_t clean;       /* 1: closed in order */
     char boot_id[40];
@@ -216,17 +215,27 @@ static_assert(RECORD_MAX % UNIT == 0, "records are whole units");
 #define ENTRY_STALE   2u /* key and scan number are known, the stamp proves nothing */
 #define ENTRY_PROVEN  3u
 
+/* Removals with a number in [from, to) may have been undone by a power loss.  The oldest range
+ * is first, empty ones (from == to) are last.  A range comes with each boot in which the
+ * directory was changed and not scanned; when there are too many the oldest two become one,
+ * with what lies between. */
+#define DOUBTS_MAX 3u
+struct doubts {
+    struct {
+        uint64_t from, to;
+    } ranges[DOUBTS_MAX];
+};
+
 struct dirs_entry {
     uint8_t id[16]; /* XXH3-128 of the identity, seeded */
     uint64_t key;
     uint64_t scan;
     uint64_t epoch; /* removals with smaller numbers are covered by the stamp */
-    /* Removals with a number in [doubt_from, doubt_to) may have been undone by a power loss. */
-    uint64_t doubt_from, doubt_to;
+    struct doubts doubts;
     int64_t stamp[4];
     uint64_t kind;
     uint64_t check; /* XXH3 of what stands before, seeded with the place */
 };
-static_assert(sizeof(struct dirs_entry) == 104, "dirs entry");
+static_assert(sizeof(struct dirs_entry) == 136, "dirs entry");
 
 #endif

@@ -33,7 +33,7 @@
  *      a stamp stands for; it can only know more than the tree:
  *        - a name too many: its stat fails, and the directory is scanned;
  *        - a removal too many: its record says since when (a number not below that of the
- *          stamp), and after an unclean end such a removal makes its directory incomplete when
+ *          stamp), and in another boot such a removal makes its directory incomplete when
  *          somebody asks for that name (dirs.c, "doubt").
  *      If the daemon is killed between the change of the tree and that of the index, the
  *      tree's stamp has moved and the directory is scanned.
@@ -146,8 +146,9 @@ static int open_existing(struct index *index, struct gen **ret_gen)
         return r;
     index->was_clean = m.clean != 0;
     index->run_start = m.reserved + 1;
-    /* After a clean end too, the power may have failed before the tree was durable. */
-    if (!m.clean || other_boot)
+    /* In the same boot the tree has lost nothing, whatever became of the daemon.  After a clean
+     * end too, the power may have failed before the tree was durable. */
+    if (other_boot)
         m.crash = index->run_start;
     if (power_lost)
         m.group_floor = index->run_start;

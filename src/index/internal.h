@@ -418,8 +418,8 @@ struct index_dir {
 
     _Atomic uint64_t key; /* 0: none could be had yet */
     _Atomic uint64_t scan_number;
-    _Atomic uint64_t doubt_from, doubt_to;
-    _Atomic uint64_t scanning; /* number of the running scan, or 0 */
+    _Atomic uint64_t doubts[2 * DOUBTS_MAX]; /* as in struct doubts */
+    _Atomic uint64_t scanning;               /* number of the running scan, or 0 */
     _Atomic bool complete;
     _Atomic uint64_t lost; /* counts what the index was told and could not keep */
 
@@ -440,8 +440,16 @@ void dir_mark_dirty(struct index_dir *dir);
 /* Frees DIR if nobody holds it and nothing of it is to be written. */
 void dir_collect(struct index_dir *dir);
 /* The removals in doubt that ENTRY of an earlier run stands for. */
-void entry_doubt(const struct index *index, const struct dirs_entry *entry, uint64_t *ret_from,
-                 uint64_t *ret_to);
+struct doubts entry_doubts(const struct index *index, const struct dirs_entry *entry);
+struct doubts dir_doubts(struct index_dir *dir);
+void dir_set_doubts(struct index_dir *dir, const struct doubts *doubts);
+static inline bool doubts_have(const struct doubts *doubts, uint64_t number)
+{
+    for (unsigned i = 0; i < DOUBTS_MAX; i++)
+        if (number >= doubts->ranges[i].from && number < doubts->ranges[i].to)
+            return true;
+    return false;
+}
 /* The index was told something about DIR that it could not keep. */
 void dir_lose(struct index_dir *dir);
 void dir_store_stamp(struct index_dir *dir, const struct index_stamp *stamp, bool unsettled);
@@ -528,12 +536,11 @@ void rebuild_wait_for_room(struct index *index, enum room kind);
 /* A directory by its key, as its durable entry and as memory see it. */
 struct known {
     uint64_t key;
-    uint64_t scan_number;          /* records below do not count now */
-    uint64_t scanning;             /* number of the running scan, or 0 */
-    uint64_t entry_scan;           /* the same of a proven durable entry; else UINT64_MAX */
-    uint64_t entry_epoch;          /* removals from here on are evidence; else UINT64_MAX */
-    uint64_t doubt_from, doubt_to; /* so are these */
-    uint64_t entry_doubt_from, entry_doubt_to;
+    uint64_t scan_number; /* records below do not count now */
+    uint64_t scanning;    /* number of the running scan, or 0 */
+    uint64_t entry_scan;  /* the same of a proven durable entry; else UINT64_MAX */
+    uint64_t entry_epoch; /* removals from here on are evidence; else UINT64_MAX */
+    struct doubts doubts, entry_doubts; /* so are these */
     bool live;
     bool spoiled; /* something of it is damaged */
 };

@@ -50,7 +50,7 @@ static int add_entry(void *ctx, const struct dirs_entry *e)
         .entry_scan = proven ? e->scan : UINT64_MAX,
         .entry_epoch = proven ? e->epoch : UINT64_MAX,
     };
-    entry_doubt(c->index, e, &k->entry_doubt_from, &k->entry_doubt_to);
+    k->entry_doubts = entry_doubts(c->index, e);
     return 0;
 }
 
@@ -69,8 +69,7 @@ static int add_live(struct index *index, struct known_dirs *known)
             .scanning = atomic_load(&dir->scanning),
             .entry_scan = UINT64_MAX,
             .entry_epoch = UINT64_MAX,
-            .doubt_from = atomic_load(&dir->doubt_from),
-            .doubt_to = atomic_load(&dir->doubt_to),
+            .doubts = dir_doubts(dir),
             .live = true,
         };
     }
@@ -105,8 +104,7 @@ static void unite(struct known_dirs *known)
         *last = *k;
         last->entry_scan = entry.entry_scan;
         last->entry_epoch = entry.entry_epoch;
-        last->entry_doubt_from = entry.entry_doubt_from;
-        last->entry_doubt_to = entry.entry_doubt_to;
+        last->entry_doubts = entry.entry_doubts;
     }
     known->count = kept;
 }
@@ -163,7 +161,6 @@ bool known_keeps(const struct known *known, uint64_t state)
         return number >= known->scan_number || number >= known->entry_scan;
     if (known->scanning != 0 && number >= known->scanning)
         return true;
-    return number >= known->entry_epoch ||
-           (number >= known->doubt_from && number < known->doubt_to) ||
-           (number >= known->entry_doubt_from && number < known->entry_doubt_to);
+    return number >= known->entry_epoch || doubts_have(&known->doubts, number) ||
+           doubts_have(&known->entry_doubts, number);
 }

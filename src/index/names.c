@@ -11,10 +11,10 @@
  *
  * What makes an answer uncertain, in a directory that was complete before this run:
  *   - damage met on the way to where the name would be;
- *   - a removal in the directory's doubt range: a power loss may have undone it in the tree.
- * Then the answer is INDEX_UNKNOWN, the directory is incomplete, and the scan that follows
- * makes it right: after a scan in this run everything the directory holds has an undamaged
- * record and slot, and damage that remains belongs to others.
+ *   - a removal in the directory's ranges of doubt: a power loss may have undone it in the
+ * tree. Then the answer is INDEX_UNKNOWN, the directory is incomplete, and the scan that
+ * follows makes it right: after a scan in this run everything the directory holds has an
+ * undamaged record and slot, and damage that remains belongs to others.
  *
  * Readers take no lock.  "Absent", and the smallest of several, are only true if no writer of
  * the same folded name was at work: each stripe of the hash has a sequence number, odd while
@@ -56,7 +56,8 @@ void stripe_write_end(struct stripe *stripe)
 struct look {
     struct index *index;
     struct gen *gen;
-    uint64_t key, scan_number, doubt_from, doubt_to;
+    uint64_t key, scan_number;
+    struct doubts doubts;
     bool complete;
     bool damaged; /* something on the way was */
     bool doubt;   /* a removal may have been undone */
@@ -68,8 +69,7 @@ static struct look look_at(struct index_dir *dir, struct gen *gen)
 
     look.complete = atomic_load_explicit(&dir->complete, memory_order_acquire);
     look.scan_number = atomic_load_explicit(&dir->scan_number, memory_order_acquire);
-    look.doubt_from = atomic_load_explicit(&dir->doubt_from, memory_order_relaxed);
-    look.doubt_to = atomic_load_explicit(&dir->doubt_to, memory_order_relaxed);
+    look.doubts = dir_doubts(dir);
     look.key = atomic_load_explicit(&dir->key, memory_order_relaxed);
     return look;
 }
@@ -95,7 +95,7 @@ static bool counts(struct look *look, const struct view_of_record *v)
     uint64_t number = state & NUMBER_MASK;
     if (!(state & STATE_REMOVED))
         return number >= look->scan_number;
-    if (number >= look->doubt_from && number < look->doubt_to)
+    if (doubts_have(&look->doubts, number))
         look->doubt = true;
     return false;
 }
@@ -349,8 +349,8 @@ static bool base_is_spent(const struct work *w, const struct view_of_record *bas
         return false;
     if (!(state & STATE_REMOVED))
         return number < atomic_load(&w->dir->scan_number);
-    return number < atomic_load(&w->dir->doubt_from) ||
-           number >= atomic_load(&w->dir->doubt_to);
+    const struct doubts doubts = dir_doubts(w->dir);
+    return !doubts_have(&doubts, number);
 }
 
 /* Verifies the group of BASE if nobody has yet, in this run and in the running scan.  What was

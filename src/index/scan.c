@@ -132,8 +132,7 @@ static void complete(struct index_scan *scan, const struct index_stamp *after)
     dir_write_begin(dir);
     dir_store_stamp(dir, &stamp, unsettled && !watched);
     atomic_store(&dir->confirmed, watched);
-    atomic_store(&dir->doubt_from, 0);
-    atomic_store(&dir->doubt_to, 0);
+    dir_set_doubts(dir, &(struct doubts){0});
     atomic_store(&dir->scan_number, scan->number);
     atomic_store(&dir->complete, true);
     dir_write_end(dir);

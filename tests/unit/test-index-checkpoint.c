@@ -142,12 +142,24 @@ static void change_after_checkpoint(struct index *index)
                 "one");
 }
 
+static void another_boot(void)
+{
+    int dirfd = open(unit_path(), O_RDONLY | O_DIRECTORY);
+    struct manifest m;
+
+    ck_assert_int_eq(manifest_read(dirfd, &m), 0);
+    memset(m.boot_id, 'x', 36);
+    ck_assert_int_eq(manifest_write(dirfd, &m), 0);
+    close(dirfd);
+}
+
 /* The child removed "one" in the index; the tree of the parent still has the old stamp, and so
  * the name: it came undone. */
 START_TEST(removal_that_came_undone_is_not_believed)
 {
     stamp = unit_stamp(1);
     crash_after(change_after_checkpoint);
+    another_boot();
     struct index *index = unit_open(unit_path());
     struct index_dir *dir = unit_acquire(index, "dir", 0);
     ck_assert_int_eq(index_dir_check(dir, unit_stat, &stamp), INDEX_CURRENT);
@@ -177,6 +189,7 @@ START_TEST(removal_of_before_the_checkpoint_is_believed)
     struct index_stamp after = stamp;
     after.ctime_ns = after.mtime_ns = unit_now_ns + 1000; /* as unit_change() sets it */
     crash_after(change_and_checkpoint);
+    another_boot();
     stamp = after;
     unit_now_ns += SECOND;
     struct index *index = unit_open(unit_path());
