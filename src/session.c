@@ -24,7 +24,9 @@
 #include "backing/case.h"
 #include "common.h"
 #include "fs/behind.h"
+#include "fs/dir.h"
 #include "fs/fs.h"
+#include "fs/open.h"
 #include "log.h"
 #include "path.h"
 
@@ -290,6 +292,8 @@ static enum options_result open_tree(struct foldfs *fs)
         r = reach_cache_new(raise_fd_limit(), &fs->reach);
     if (r == 0)
         r = slots_new(1, &fs->files);
+    if (r == 0)
+        r = slots_new(1, &fs->dirs);
     if (r < 0)
         return failed("SOURCE", options->source, r);
     int root_fd = fcntl(fs->root_fd, F_DUPFD_CLOEXEC, 0);
@@ -410,9 +414,10 @@ static void close_all(struct foldfs *fs)
 {
     if (fs->session)
         fuse_session_destroy(fs->session);
+    fs_close_files(fs);
+    dir_close_all(fs);
     node_table_free(fs->nodes);
     reach_cache_free(fs->reach);
-    slots_free(fs->files);
     hear_the_last(fs);
     index_close(fs->index);
     behind_end(fs);

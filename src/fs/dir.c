@@ -36,7 +36,7 @@ struct open_dir {
 
 static struct open_dir *open_dir_of(struct foldfs *fs, const struct fuse_file_info *fi)
 {
-    return fi ? slots_get(fs->files, fi->fh) : NULL;
+    return fi ? slots_get(fs->dirs, fi->fh) : NULL;
 }
 
 int dir_fd_of(struct foldfs *fs, const struct fuse_file_info *fi)
@@ -48,10 +48,22 @@ int dir_fd_of(struct foldfs *fs, const struct fuse_file_info *fi)
 
 static void open_dir_free(struct foldfs *fs, struct open_dir *dir)
 {
-    slots_remove(fs->files, dir->id);
+    slots_remove(fs->dirs, dir->id);
     close(dir->fd);
     pthread_mutex_destroy(&dir->lock);
     free(dir);
+}
+
+static void close_at_end(void *fs, void *dir)
+{
+    open_dir_free(fs, dir);
+}
+
+void dir_close_all(struct foldfs *fs)
+{
+    if (fs->dirs)
+        slots_for_each(fs->dirs, close_at_end, fs);
+    slots_free(fs->dirs);
 }
 
 static int open_dir_new(struct foldfs *fs, struct node *node, int fd, struct open_dir **ret_dir)
@@ -64,7 +76,7 @@ static int open_dir_new(struct foldfs *fs, struct node *node, int fd, struct ope
     dir->fd = fd;
     dir->position = 0;
     dir->at = dir->end = 0;
-    int r = slots_add(fs->files, dir, &dir->id);
+    int r = slots_add(fs->dirs, dir, &dir->id);
     if (r < 0)
         return r;
     pthread_mutex_init(&dir->lock, NULL);

@@ -33,7 +33,8 @@ struct foldfs {
     struct watch *watch; /* NULL: changes behind the mount are not told */
     struct node_table *nodes;
     struct reach_cache *reach;
-    struct slots *files; /* open files and directories */
+    struct slots *files; /* open files */
+    struct slots *dirs;  /* open directories */
     struct fuse_session *session;
     /* Set by ops_init(), when the kernel has said what it can do: */
     bool passthrough;

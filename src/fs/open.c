@@ -210,6 +210,23 @@ static void open_file_free(struct foldfs *fs, fuse_req_t req, struct open_file *
     free(file);
 }
 
+/* The kernel's backing ids end with the session. */
+static void close_at_end(void *fs, void *pointer)
+{
+    struct open_file *file = pointer;
+
+    slots_remove(((struct foldfs *)fs)->files, file->id);
+    close(file->fd);
+    free(file);
+}
+
+void fs_close_files(struct foldfs *fs)
+{
+    if (fs->files)
+        slots_for_each(fs->files, close_at_end, fs);
+    slots_free(fs->files);
+}
+
 void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     REACHED_PUT struct reached reached = {0};

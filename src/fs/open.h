@@ -39,6 +39,10 @@ struct open_file {
 struct open_file *fs_open_file(struct foldfs *fs, fuse_req_t req,
                                const struct fuse_file_info *fi);
 
+/* Closes those that the kernel did not release, and frees their table: at the end of the
+ * session. */
+void fs_close_files(struct foldfs *fs);
+
 /* Must a change of the file's content made by REQ clear its setuid bits? */
 bool fs_must_kill(const struct foldfs *fs, fuse_req_t req, const struct fuse_file_info *fi);
 
