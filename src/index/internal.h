@@ -359,6 +359,7 @@ struct index {
     _Atomic unsigned rebuild_callers; /* of index_rebuild(), waiting for rebuild_lock */
     _Atomic int crowded;              /* enum crowd: how full the table in use is */
     _Atomic bool no_room_said;
+    bool rebuild_failure_said;    /* under rebuild_lock */
     bool checkpoint_failure_said; /* under checkpoint_lock */
 
     _Atomic uint64_t scans;

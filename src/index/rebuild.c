@@ -430,7 +430,13 @@ static int rebuild_and_tell(struct index *index)
 {
     int r = rebuild(index);
 
-    if (r < 0) {
+    if (r == 0) {
+        index->rebuild_failure_said = false;
+        atomic_store(&index->no_room_said, false);
+    } else if (!index->rebuild_failure_said &&
+               !(r == -ENOSPC && atomic_exchange(&index->no_room_said, true))) {
+        /* Once until one succeeds; a full disk is said by whoever meets it first. */
+        index->rebuild_failure_said = true;
         errno = -r;
         log_line(LOG_ERR, "index: rebuild failed (%m): going on with the old generation");
     }
