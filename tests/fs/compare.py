@@ -391,18 +391,18 @@ class Comparisons:
     def __init__(self):
         self.tests = []
 
-    def test(self, function=None, *, users=(ROOT, ALICE), not_with=None):
-        """`@tests.test`: users are whom it runs as; not_with is a variant that cannot pass it."""
+    def test(self, function=None, *, users=(ROOT, ALICE), only_if=lambda mount: True):
+        """`@tests.test`: users are whom it runs as; only_if tells on which mounts it can pass."""
         if function is None:
-            return lambda f: self.test(f, users=users, not_with=not_with)
-        self.tests.append((function, users, not_with))
+            return lambda f: self.test(f, users=users, only_if=only_if)
+        self.tests.append((function, users, only_if))
         return function
 
     def run_on(self, bare_top, mount, suffix, word):
         # Through lookup=exact another spelling is another name; a bind mount folds nothing.
         may_respell = not mounted.is_bind() and not mount.has_option('lookup=exact')
-        for function, users, not_with in self.tests:
-            if not_with and mount.has_option(not_with):
+        for function, users, only_if in self.tests:
+            if not only_if(mount):
                 continue
             for user in users:
                 for other in (False, True) if may_respell else (False,):

@@ -57,6 +57,16 @@ def need_foldfs():
         raise Skip('a bind mount folds nothing')
 
 
+def kernel():
+    """(major, minor) of the running kernel."""
+    return tuple(int(n) for n in os.uname().release.split('-')[0].split('.')[:2])
+
+
+def has_tmpfile():
+    """Whether FUSE has O_TMPFILE: since Linux 6.2."""
+    return is_bind() or kernel() >= (6, 2)
+
+
 def need_root():
     if os.geteuid() != 0:
         raise Skip('needs root')
@@ -208,6 +218,10 @@ class Mount:
 
     def has_option(self, option):
         return option in self.options.split(',')
+
+    def passes_through(self):
+        """Whether the kernel does the I/O of opens itself; it can since 6.9."""
+        return not is_bind() and kernel() >= (6, 9) and not self.has_option('passthrough=off')
 
     def command(self):
         options = self.options

@@ -361,7 +361,8 @@ def open_flags_and_errors(t):
         for flags in (os.O_PATH, os.O_DIRECTORY, os.O_NOFOLLOW, os.O_CREAT | os.O_EXCL,
                       os.O_WRONLY | os.O_NONBLOCK, os.O_RDONLY | os.O_NONBLOCK,
                       os.O_DIRECTORY | os.O_CREAT, os.O_DIRECTORY | os.O_RDWR,
-                      os.O_PATH | os.O_NOFOLLOW, os.O_TMPFILE | os.O_RDWR):
+                      os.O_PATH | os.O_NOFOLLOW,
+                      *((os.O_TMPFILE | os.O_RDWR,) if mounted.has_tmpfile() else ())):
             t.open(t(name), flags | os.O_NONBLOCK)  # an open of the fifo must not wait
 
 

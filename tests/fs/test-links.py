@@ -4,6 +4,7 @@
 import os
 import stat
 
+import mounted
 import syscalls as sc
 from compare import ALICE, Comparisons
 
@@ -170,7 +171,7 @@ def removed_working_directory(t):
     t.do(os.chdir, b'/')
 
 
-@test
+@test(only_if=lambda mount: mounted.has_tmpfile())
 def tmpfile_can_be_linked(t):
     t.become()
     fd = t.open(t.root, os.O_TMPFILE | os.O_RDWR, 0o640)
@@ -182,7 +183,7 @@ def tmpfile_can_be_linked(t):
     t.record('content', t.get('named'))
 
 
-@test
+@test(only_if=lambda mount: mounted.has_tmpfile())
 def tmpfile_exclusive_cannot_be_linked(t):
     t.become()
     fd = t.open(t.root, os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o640)
@@ -190,7 +191,7 @@ def tmpfile_exclusive_cannot_be_linked(t):
     t.do(sc.linkat, sc.AT_FDCWD, proc, sc.AT_FDCWD, t('named'), sc.AT_SYMLINK_FOLLOW)
 
 
-@test
+@test(only_if=lambda mount: mounted.has_tmpfile())
 def tmpfile_onto_an_existing_name(t):
     t.become()
     t.put('taken', b'stays')
@@ -199,7 +200,7 @@ def tmpfile_onto_an_existing_name(t):
     t.do(sc.linkat, sc.AT_FDCWD, proc, sc.AT_FDCWD, t('taken'), sc.AT_SYMLINK_FOLLOW)
 
 
-@test
+@test(only_if=lambda mount: mounted.has_tmpfile())
 def tmpfile_obeys_umask_and_directory(t):
     t.folder('closed', 0o555)
     t.folder('team', 0o2777)

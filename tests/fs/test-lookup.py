@@ -299,7 +299,7 @@ def creations(tree):
         'symlink': lambda path: os.symlink('target', path),
         'link': link,
         'bind': bind,
-        'tmpfile': tmpfile,
+        **({'tmpfile': tmpfile} if mounted.has_tmpfile() else {}),
         'rename_noreplace': rename,
     }
 

@@ -69,7 +69,7 @@ def empty_directory_has_two_dots(t):
 @test
 def buffer_sizes_do_not_matter(t):
     t.become()
-    fill(t, 'dir', 500)
+    fill(t, 'dir', 200)
     want = sorted(os.listdir(t('dir')))
     for size in (280, 300, 512, 4096, 65536, 1 << 20):
         fd = open_dir(t, 'dir')
@@ -168,7 +168,7 @@ def reading_and_removing_until_empty(t):
 @test
 def rewind_sees_everything_once_again(t):
     t.become()
-    fill(t, 'dir', 800)
+    fill(t, 'dir', 300)
     fd = open_dir(t, 'dir')
     for amount in (0, 10, 300, 10**6):
         read_some(fd, amount)
@@ -181,7 +181,7 @@ def rewind_sees_everything_once_again(t):
 @test
 def rewind_sees_what_changed(t):
     t.become()
-    fill(t, 'dir', 800)
+    fill(t, 'dir', 300)
     fd = open_dir(t, 'dir')
     for number in range(10):
         read_some(fd, 50 * number)
@@ -196,7 +196,7 @@ def rewind_sees_what_changed(t):
 @test
 def every_position_can_be_returned_to(t):
     t.become()
-    fill(t, 'dir', 400)
+    fill(t, 'dir', 200)
     fd = open_dir(t, 'dir')
     entries = sc.read_all_entries(fd, SMALL)
     wrong = 0
@@ -212,7 +212,7 @@ def every_position_can_be_returned_to(t):
 @test
 def positions_hold_while_others_change(t):
     t.become()
-    fill(t, 'dir', 400)
+    fill(t, 'dir', 200)
     fd = open_dir(t, 'dir')
     entries = sc.read_all_entries(fd, SMALL)
     middle = len(entries) // 2
@@ -230,7 +230,7 @@ def positions_hold_while_others_change(t):
 @test
 def two_readers_do_not_disturb_each_other(t):
     t.become()
-    fill(t, 'dir', 1000)
+    fill(t, 'dir', 300)
     one, two = open_dir(t, 'dir'), open_dir(t, 'dir')
     first, second = sc.names_of(read_some(one, 100)), []
     while chunk := sc.getdents(two, 4096):
@@ -284,7 +284,7 @@ def listing_a_directory_moved_meanwhile(t):
 @test
 def stat_of_each_entry_while_reading(t):
     t.become()
-    fill(t, 'dir', 500)
+    fill(t, 'dir', 200)
     fd, seen = open_dir(t, 'dir'), 0
     while chunk := sc.getdents(fd, SMALL):
         for name in sc.names_of(chunk):
@@ -295,7 +295,7 @@ def stat_of_each_entry_while_reading(t):
 @test
 def writer_process_beside_a_reader(t):
     t.become()
-    fill(t, 'dir', 500)
+    fill(t, 'dir', 200)
     stay = os.listdir(t('dir'))
     pid = os.fork()
     if pid == 0:
