@@ -121,8 +121,7 @@ void record_set_link(const struct gen *gen, const struct view_of_record *v, int 
                           memory_order_release);
 }
 
-/* Makes sure that bytes up to END are allocated. */
-static int grow_to(struct gen *gen, uint64_t end)
+int arena_grow_to(struct gen *gen, uint64_t end)
 {
     LOCK_FOR_SCOPE(&gen->grow_lock);
     uint64_t size = atomic_load(&gen->names.size);
@@ -146,7 +145,7 @@ static int reserve(struct gen *gen, uint64_t bytes, uint64_t *ret_offset)
 
     for (;;) {
         if (at + bytes > atomic_load(&gen->names.size)) {
-            int r = grow_to(gen, at + bytes);
+            int r = arena_grow_to(gen, at + bytes);
             if (r < 0)
                 return -ENOSPC;
         }

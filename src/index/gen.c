@@ -300,14 +300,18 @@ static int open_files(struct gen *gen, uint64_t reserved)
     return cold_create(gen->dirfd, &gen->proto, gen->seed, DIRS_FIRST_SLOTS, &gen->dirs);
 }
 
-/* After a power loss slots may lead to records that were lost.  New ones must not come to lie
- * there, where a slot of another life would find them. */
-static void skip_lost_records(struct gen *gen)
+/* After a power loss slots may lead to records that were lost, and with them the length of the
+ * file. New ones must not come to lie there, where a slot of another life would find them. */
+static int skip_lost_records(struct gen *gen)
 {
     uint64_t end = table_end(gen);
 
-    if (end > atomic_load(&gen->tail))
+    if (end <= atomic_load(&gen->tail))
+        return 0;
+    int r = end > gen->names.span ? -EUCLEAN : arena_grow_to(gen, end);
+    if (r == 0)
         atomic_store(&gen->tail, end);
+    return r;
 }
 
 int gen_open(int parent_fd, const struct manifest *m, enum history history,
@@ -321,12 +325,12 @@ int gen_open(int parent_fd, const struct manifest *m, enum history history,
     gen_folder_name(gen->number, name);
     gen->dirfd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     int r = gen->dirfd < 0 ? -errno : open_files(gen, m->reserved);
+    if (r == 0 && history == HISTORY_POWER_LOSS)
+        r = skip_lost_records(gen);
     if (r < 0) {
         gen_free(gen);
         return r == -ENOENT ? -EUCLEAN : r;
     }
-    if (history == HISTORY_POWER_LOSS)
-        skip_lost_records(gen);
     *ret_gen = gen;
     return 0;
 }

@@ -147,6 +147,8 @@ struct view_of_record {
 
 /* Looks at the record at OFFSET; false if there is no undamaged one. */
 bool record_view(const struct gen *gen, uint64_t offset, struct view_of_record *ret_view);
+/* Makes sure that bytes of the arena up to END are allocated.  0, -ENOSPC or another errno. */
+int arena_grow_to(struct gen *gen, uint64_t end);
 /* Appends a record that nothing leads to yet.  0 or -ENOSPC. */
 int record_append(struct gen *gen, uint64_t key, unsigned type, unsigned levels,
                   const char *name, size_t len, uint64_t number_and_removed,
