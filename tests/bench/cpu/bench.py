@@ -5,7 +5,7 @@ against one of 10^3, and for an absent name against a FUSE server that does noth
 
 What is read is the clock of the daemon's process, all threads, before and after a batch of
 operations: user and system time, so the system calls on the backing tree are in it.  Each side
-has a fresh ext4 and a daemon of its own.  Clients and daemons share one processor, so that no
+has a fresh ext4, another for the index, and a daemon of its own.  Clients and daemons share one processor, so that no
 figure depends on where the scheduler puts them: their cost is then least, which makes the ratios
 strictest.  Batches of the sides alternate; the medians of the batches are compared.
 
@@ -13,7 +13,8 @@ Absent names are taken at random, as many different ones as there are entries.  
 to the same number of files on both sides, 10^3, spread over the whole directory: files that the
 kernel has met before, so that the size of the directory is all that differs.  What it costs to
 meet 10^6 different files for the first time, their nodes and the misses of the processor's
-caches, is reported beside it, and what plain stat calls on the bare tree cost then.
+caches, is reported beside it; so is the processor time of a client's stat and create calls on the
+bare tree, whose growth is part of the daemon's.
 
 Created files stay: removing them would make ext4 skip their inodes at every later creation.  So
 that the small directory stays small, each batch creates in another one of the same size."""
@@ -34,19 +35,27 @@ UNIT = 'µs CPU'
 
 
 class Side:
-    """A fresh tree under a daemon, with FOLDERS directories of ENTRIES names each."""
+    """A fresh tree with FOLDERS directories of ENTRIES names each, later under a daemon."""
 
     def __init__(self, session, entries, folders):
         self.session, self.entries = session, entries
         total = entries * folders
         self.tree = scratch.FileSystem(session, size=max(total * 1024, 1 << 28),
                                        inodes=total * 2 + 20000)
+        self.index_fs = scratch.FileSystem(session, size=max(total * 256, 1 << 28))
         self.folders = [f'folder{i:03}' for i in range(folders)]
         for name in self.folders:
             os.mkdir(os.path.join(self.tree.path, name))
             session.hammer('create', os.path.join(self.tree.path, name), count=entries,
                            pinned=False)
-        self.mount = scratch.Foldfs(session, self.tree.path)
+        self.mount = None
+
+    def folder(self, i):
+        return self.folders[i % len(self.folders)]
+
+    def start(self):
+        self.mount = scratch.Foldfs(self.session, self.tree.path,
+                                    index=os.path.join(self.index_fs.path, 'index'))
         for name in self.folders:  # the scan of each directory
             self.hammer('absent', name, count=1)
 
@@ -57,9 +66,9 @@ class Side:
                                    pid=self.mount.pid, **options)[1]
 
     def bare(self, operation, folder, **options):
-        """Time of one operation without foldfs."""
+        """Processor time of the client for one operation without foldfs."""
         return self.session.hammer(operation, os.path.join(self.tree.path, folder),
-                                   entries=self.entries, **options)[0]
+                                   entries=self.entries, **options)[1]
 
 
 class Sizes:
@@ -75,9 +84,17 @@ class Sizes:
         self.small_at_first = self.small - self.creates // 2
 
 
+def bare_batch(sizes, side, samples, key, i):
+    """Batch I on the bare tree of the side called KEY."""
+    folder = side.folder(sizes.batches + i)
+    samples['bare stat', key].append(side.bare('exact', folder, count=sizes.looks, seed=i))
+    samples['bare create', key].append(side.bare(
+        'create', folder, first=2 * NEW_NAMES + i * sizes.creates, count=sizes.creates))
+
+
 def batch(sizes, side, samples, key, i):
     """Batch I on the side called KEY."""
-    folder = side.folders[i % len(side.folders)]
+    folder = side.folder(i)
     samples['absent', key].append(side.hammer('absent', folder, count=sizes.looks, seed=i))
     # A small directory is another one in each batch: its files are met here, not below.
     some = {'entries': sizes.small_at_first, 'step': side.entries // sizes.small_at_first}
@@ -85,7 +102,6 @@ def batch(sizes, side, samples, key, i):
     samples['variant', key].append(
         side.hammer('variant', folder, count=sizes.looks, seed=i, **some))
     samples['any', key].append(side.hammer('variant', folder, count=sizes.looks, seed=i))
-    samples['bare', key].append(side.bare('exact', folder, count=sizes.looks, seed=i))
     samples['create', key].append(side.hammer(
         'create', folder, first=NEW_NAMES + i * sizes.creates, count=sizes.creates))
 
@@ -93,10 +109,15 @@ def batch(sizes, side, samples, key, i):
 def measure(session, report):
     sizes = Sizes(session)
     tools.progress(f'cpu: making directories of {sizes.small:,} and {sizes.large:,} names')
-    sides = {'small': Side(session, sizes.small_at_first, sizes.batches),
+    # Half of the small directories are for the batches on the bare tree.
+    sides = {'small': Side(session, sizes.small_at_first, 2 * sizes.batches),
              'large': Side(session, sizes.large, 1)}
-    empty = scratch.EmptyFuse(session)
     samples = collections.defaultdict(list)
+    for i, key in scratch.rounds(sizes.batches, ['small', 'large']):
+        bare_batch(sizes, sides[key], samples, key, i)
+    for side in sides.values():
+        side.start()
+    empty = scratch.EmptyFuse(session)
     for i, key in scratch.rounds(sizes.batches, ['small', 'large', 'empty']):
         if key == 'empty':
             samples['absent', key].append(session.hammer(
@@ -110,7 +131,8 @@ def measure(session, report):
             ('variant', 'other spelling', UNIT, GROWTH_MOST),
             ('create', 'create and close', UNIT, GROWTH_MOST),
             ('any', 'other spelling, of any file of the directory', UNIT, None),
-            ('bare', 'bare tree: stat of any file of the directory', 'µs', None)):
+            ('bare stat', 'bare tree: stat of any file of the directory', UNIT, None),
+            ('bare create', 'bare tree: create and close', UNIT, None)):
         report.compare(f'{text}: {size}', unit, samples[key, 'large'], samples[key, 'small'],
                        limit)
     for key, count in (('small', sizes.small), ('large', sizes.large)):

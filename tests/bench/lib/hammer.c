@@ -2,14 +2,13 @@
  *
  * hammer.c - one operation on names, many times over; prints what each took.
  *
- *     hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-d STEP] [-s SEED] WHAT
- * DIRECTORY
+ *     hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-d STEP] [-s SEED] OP DIR
  *
  * Prints two numbers: nanoseconds that one operation took, and nanoseconds of processor time
- * that process PID spent on it.  Operations that look go to COUNT of the ENTRIES names
- * (numbers from 0 on, STEP apart) in random order; those that change, to COUNT names from FIRST
- * on.  What an operation should find is checked each time: a bench of wrong answers measures
- * nothing.  -1: the first one is measured, without a few before the clock starts.
+ * that process PID (or this one) spent on it.  Operations that look go to COUNT of the ENTRIES
+ * names (numbers from 0 on, STEP apart) in random order; those that change, to COUNT names from
+ * FIRST on.  What an operation should find is checked each time: a bench of wrong answers
+ * measures nothing.  -1: the first one is measured, without a few before the clock starts.
  *
  * PID's clock is read by its number, so threads that ended count, and so does the work after
  * the last answer: requests that nobody waits for (RELEASE) are given time to be served.
@@ -262,7 +261,7 @@ static uint64_t cpu_of(pid_t pid)
     clockid_t clock;
 
     if (pid == 0)
-        return 0;
+        return read_clock(CLOCK_PROCESS_CPUTIME_ID);
     nanosleep(&settle, NULL);
     int error = clock_getcpuclockid(pid, &clock);
     if (error) {
@@ -324,7 +323,7 @@ int main(int argc, char *argv[])
     }
     if (argc - optind != 2 || work.count == 0 || work.entries == 0) {
         fputs("usage: hammer [-1] [-p PID] [-f FIRST] [-n COUNT] [-e ENTRIES] [-d STEP] "
-              "[-s SEED] WHAT DIRECTORY\n",
+              "[-s SEED] OP DIR\n",
               stderr);
         return 1;
     }

@@ -228,7 +228,7 @@ class Session:
 
     def hammer(self, operation, directory, pid=0, first=0, count=1, entries=1, step=1,
                seed=0, pinned=True, cold=False):
-        """(wall, processor time of PID) of one operation, in microseconds."""
+        """(wall, processor time of PID or the client) of one operation, in microseconds."""
         command = [self.programs.hammer, *(['-1'] if cold else []), '-p', pid, '-f', first,
                    '-n', count, '-e', entries, '-d', step, '-s', seed, operation, directory]
         done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, text=True,
