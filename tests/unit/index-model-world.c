@@ -298,8 +298,11 @@ void world_find_all(struct world *w, struct world_dir *d)
 
 void world_settle(struct world *w, struct world_dir *d)
 {
-    /* A coarse directory may ask for one scan more when its stamp has become old. */
-    for (unsigned i = 0; i < 3 && world_check(w, d) != INDEX_CURRENT; i++)
+    /* A coarse directory may ask for one scan more when its stamp has become old, and each
+     * thing that is found damaged for one more. */
+    unsigned tries = d->suspect ? 8 : 3;
+
+    for (unsigned i = 0; i < tries && world_check(w, d) != INDEX_CURRENT; i++)
         world_scan_whole(w, d);
     if (world_check(w, d) != INDEX_CURRENT)
         tap_fail("a directory that nobody changes does not become current by scans");
