@@ -108,16 +108,6 @@ static struct index_dir *take_dirty(struct index *index)
     return list;
 }
 
-/* DIR is in no list of a checkpoint any more. */
-static void let_go(struct index_dir *dir)
-{
-    {
-        LOCK_FOR_SCOPE(&dir->index->dirty_lock);
-        dir->is_snapped = false;
-    }
-    dir_collect(dir);
-}
-
 int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t *ret_epoch,
                         struct index_dir **ret_list)
 {
@@ -139,7 +129,7 @@ int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t
         }
         if (verdict == VERDICT_WAIT)
             dir_mark_dirty(dir);
-        let_go(dir);
+        dir_collect(dir);
     }
     *ret_epoch = epoch;
     *ret_list = list;
@@ -170,7 +160,7 @@ void checkpoint_done(struct index *index, struct index_dir *list, int result)
             dir->has_entry = true;
             dir_mark_dirty(dir);
         }
-        let_go(dir);
+        dir_collect(dir);
     }
     if (result == 0) {
         atomic_fetch_add(&index->checkpoints, 1);

@@ -273,11 +273,17 @@ void index_dir_release(struct index_dir *dir)
 
 void dir_collect(struct index_dir *dir)
 {
-    LOCK_FOR_SCOPE(&dir->index->live_lock);
+    struct index *index = dir->index;
 
-    if (dir->refs > 0 || is_listed(dir))
-        return;
-    HASH_DEL(dir->index->live, dir);
+    /* Whoever releases it must find it in the list until it is decided here who frees it. */
+    LOCK_FOR_SCOPE(&index->live_lock);
+    {
+        LOCK_FOR_SCOPE(&index->dirty_lock);
+        dir->is_snapped = false;
+        if (dir->refs > 0 || dir->is_dirty)
+            return;
+    }
+    HASH_DEL(index->live, dir);
     dir_free(dir);
 }
 

@@ -440,7 +440,7 @@ struct index_dir {
 };
 
 void dir_mark_dirty(struct index_dir *dir);
-/* Frees DIR if nobody holds it and nothing of it is to be written. */
+/* DIR leaves a checkpoint's list; freed if nobody holds it and nothing is to be written. */
 void dir_collect(struct index_dir *dir);
 /* The removals in doubt that ENTRY of an earlier run stands for. */
 struct doubts entry_doubts(const struct index *index, const struct dirs_entry *entry);
