@@ -412,19 +412,20 @@ class Comparisons:
                         mount.must_live()
                         tap.run_one(name, compare_once, function, user, other, bare_top, mount)
 
-    def main(self, kind='dir', variants=('',), **area):
-        """Runs all tests on one mount for each of VARIANTS, option strings."""
+    def main(self, kind='dir', variants=('',), wrapper=(), **area):
+        """Runs all tests on one mount for each of VARIANTS, option strings; WRAPPER is a command
+        that becomes foldfs."""
         word = tap.arguments().k
         for variant in variants:
             suffix = '_with_' + variant.replace('=', '_').replace(',', '_') if variant else ''
-            self.run_variant(kind, variant, suffix, word, area)
+            self.run_variant(kind, variant, suffix, word, wrapper, area)
         sys.exit(tap.status())
 
-    def run_variant(self, kind, variant, suffix, word, area_arguments):
+    def run_variant(self, kind, variant, suffix, word, wrapper, area_arguments):
         def whole():
             with mounted.Area(kind, **area_arguments) as area:
                 bare, source = area.dir('bare'), area.dir('source')
-                with mounted.Mount(source, variant) as mount:
+                with mounted.Mount(source, variant, wrapper=wrapper) as mount:
                     self.run_on(bare, mount, suffix, word)
         program = os.path.basename(sys.argv[0]).removesuffix('.py').replace('-', '_')
         tap.run_one(f'{program}_mounts_and_unmounts{suffix}', whole)

@@ -251,11 +251,11 @@ class Mount:
         return self
 
     def pid(self):
-        """The daemon's own pid, also below a wrapper such as strace."""
-        if not self.wrapper:
-            return self.daemon.pid
-        with open(f'/proc/{self.daemon.pid}/task/{self.daemon.pid}/children') as file:
-            return int(file.read().split()[0])
+        """The daemon's own pid, also below a wrapper that does not become it, such as strace."""
+        with open(f'/proc/{self.daemon.pid}/task/{self.daemon.pid}/children',
+                  encoding='ascii') as file:
+            children = file.read().split()
+        return int(children[0]) if self.wrapper and children else self.daemon.pid
 
     def log(self):
         try:

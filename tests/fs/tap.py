@@ -12,7 +12,8 @@ import sys
 import time
 import traceback
 
-SHOWN = 2000  # characters of a value in a failure's details
+SHOWN = 2000      # characters of a value in a failure's details
+SHOWN_LINES = 60  # lines of those details
 
 _failed = 0
 _count = 0
@@ -52,7 +53,10 @@ def not_ok(name, details):
     _failed += 1
     _count += 1
     print(f'not ok - {name}')
-    note(details)
+    lines = str(details).splitlines()
+    note('\n'.join(lines[:SHOWN_LINES]))
+    if len(lines) > SHOWN_LINES:
+        note(f'... and {len(lines) - SHOWN_LINES} lines more')
 
 
 def expect(condition, text):
