@@ -9,7 +9,7 @@
  * Each open directory has a descriptor and a buffer of what getdents64 gave but the kernel has
  * not yet asked for; another position than the next one drops it.
  *
- * READDIRPLUS looks directories up by their exact names, which always mean these entries.  Those
+ * READDIRPLUS looks directories up by their exact names, which always mean these entries. Those
  * that do not reach the kernel have their references taken back.
  *
  * Lock: one for each open directory.
@@ -228,7 +228,8 @@ static void look_entry_up(struct listing *listing, const struct dirent64 *entry,
         .attr = {.st_ino = fsys_shown_ino(dir->node->key.fsys, entry->d_ino),
                  .st_mode = (mode_t)DTTOIF(entry->d_type)},
     };
-    /* strict: the kernel keeps the names of directories only; to look up others were for nothing. */
+    /* strict: the kernel keeps the names of directories only; to look up others were for
+     * nothing. */
     if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN)
         return;
     if (is_dot(entry->d_name) || file_stat(dir->fd, entry->d_name, &st) < 0 ||
