@@ -144,7 +144,7 @@ int unit_run(const char *name, TCase *tests)
     Suite *suite = suite_create(name);
 
     tcase_add_checked_fixture(tests, NULL, unit_remove_folder);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600); /* seconds; a loaded machine with the thread sanitizer */
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_set_tap(runner, "-");
