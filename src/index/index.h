@@ -209,10 +209,10 @@ int index_scan_begin(struct index_dir *dir, struct index_scan **ret_scan);
 int index_scan_add(struct index_scan *scan, const char *name, size_t len);
 
 /* Ends the scan.  BEFORE and AFTER are the directory's stamps from before the first and after
- * the last read.  If nobody but us changed the directory in between - they are equal, or whatever
- * moved the stamp did so while changes of ours were in flight - then what was not seen ceases to
- * be and the directory is complete: 0.  Else -EAGAIN: somebody else changed it meanwhile; it
- * stays incomplete.  SCAN is freed in either case. */
+ * the last read.  If nobody but us changed the directory in between - they are equal, or
+ * whatever moved the stamp did so while changes of ours were in flight - then what was not seen
+ * ceases to be and the directory is complete: 0.  Else -EAGAIN: somebody else changed it
+ * meanwhile; it stays incomplete.  SCAN is freed in either case. */
 int index_scan_commit(struct index_scan *scan, const struct index_stamp *before,
                       const struct index_stamp *after);
 
