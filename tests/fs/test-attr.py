@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 
+import mounted
 from compare import ALICE, BOB, ROOT, Comparisons
 
 tests = Comparisons()
@@ -57,7 +58,7 @@ def changes_move_the_times_that_they_should(t):
         for name in names:
             os.utime(t(name), ns=(BILLION, BILLION))
             before.append(os.stat(t(name)))
-        time.sleep(0.012)  # a coarse clock ticks every 4 or 10 ms
+        time.sleep(mounted.TICK_S)
         action()
         for name, old in zip(names, before):
             new = os.stat(t(name))

@@ -27,6 +27,10 @@ def set_acl(t, name, kind, *entries):
     t.do(os.setxattr, t(name), 'system.posix_acl_' + kind, acl(*entries))
 
 
+def acls_are_enforced(mount):
+    return not mount.is_without('acl')
+
+
 def every_access(t, path):
     for mode in (os.F_OK, os.R_OK, os.W_OK, os.X_OK, os.R_OK | os.W_OK):
         t.do(os.access, path, mode)
@@ -270,7 +274,7 @@ def default_acl_is_inherited(t):
             t.do(os.stat, t.open(t('dir'), os.O_TMPFILE | os.O_RDWR, 0o666))
 
 
-@test(users=(ROOT,))
+@test(users=(ROOT,), only_if=acls_are_enforced)
 def access_acl_decides(t):
     t.put('file', b'x', 0o600)
     t.folder('dir', 0o700)
@@ -289,7 +293,7 @@ def access_acl_decides(t):
             t.do(os.mkdir, t('dir', user.name))
 
 
-@test(users=(ROOT,))
+@test(users=(ROOT,), only_if=acls_are_enforced)
 def acl_mask_follows_chmod(t):
     t.put('file', b'x', 0o600, ALICE)
     set_acl(t, 'file', 'access', (USER_OBJ, 6), (USER, 6, BOB.uid), (GROUP_OBJ, 6), (MASK, 6),

@@ -328,7 +328,8 @@ def wait_until_gone(pid):
         with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
             if file.read().rsplit(')', 1)[1].split()[0] == 'Z':
                 return  # ended; its parent is not foldfs's to choose
-        expect(time.monotonic() < deadline, 'the daemon does not end')
+        expect(time.monotonic() < deadline,
+               'the daemon does not end; its threads wait in:\n' + mounted.threads_of(pid))
         time.sleep(0.01)
 
 
@@ -355,7 +356,7 @@ def sigterm_and_sigint_end_it_cleanly(place):
         pid = daemon_of(place.point)
         os.kill(pid, number)
         wait_until_gone(pid)
-        expect(mounted.mount_at(place.point) is None, f'still mounted after signal {number}')
+        expect(mounted.mount_at(place.point) is None, f"still mounted after signal {number}")
 
 
 @good.test
