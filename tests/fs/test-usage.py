@@ -18,6 +18,7 @@ from tap import Skip, expect, expect_equal
 
 USAGE, FAILED = 1, 2
 TIMEOUT_S = 60
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 bad = tap.Suite()
 good = tap.Suite()
@@ -47,6 +48,12 @@ def processes_of_session(session):
     return found
 
 
+def default_signals():
+    """What the shell or nohup had this program ignore, foldfs would ignore too."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Place:
     """Where the cases play: a tree with something in it, a mount point, an index."""
 
@@ -65,7 +72,7 @@ class Place:
         process = subprocess.Popen([*before, mounted.program(), *arguments],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, errors='replace',
-                                   start_new_session=True, **kwargs)
+                                   start_new_session=True, preexec_fn=default_signals, **kwargs)
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -323,11 +330,15 @@ def daemon_of(point):
 
 
 def wait_until_gone(pid):
+    """Gone, or a zombie: who reaps a daemon is not foldfs's choice."""
     deadline = time.monotonic() + TIMEOUT_S
-    while os.path.exists(f'/proc/{pid}'):
-        with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
-            if file.read().rsplit(')', 1)[1].split()[0] == 'Z':
-                return  # ended; its parent is not foldfs's to choose
+    while True:
+        try:
+            with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
+                if file.read().rsplit(')', 1)[1].split()[0] == 'Z':
+                    return
+        except (FileNotFoundError, ProcessLookupError):
+            return
         expect(time.monotonic() < deadline,
                'the daemon does not end; its threads wait in:\n' + mounted.threads_of(pid))
         time.sleep(0.01)
@@ -349,7 +360,7 @@ def returns_when_the_mount_answers_and_umount_ends_it(place):
 
 @good.test
 def sigterm_and_sigint_end_it_cleanly(place):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         status, _, err, _ = place.run(*place.options(), place.source, place.point)
         expect_equal((status, err), (0, ''))
         os.stat(os.path.join(place.point, 'FILE'))
