@@ -33,8 +33,8 @@ void victim_removed(struct victim *victim)
         dir = atomic_load(&victim->node->dir);
         if (dir)
             index_dir_forget(dir);
-    } else if (victim->file.node && file_stat(victim->file.fd, "", &st) == 0 &&
-               st.stx_nlink > 0) {
+    } else if (victim->node->handle_bytes > 0 && victim->file.node &&
+               file_stat(victim->file.fd, "", &st) == 0 && st.stx_nlink > 0) {
         return; /* it has other names */
     }
     if (victim->file.node)
