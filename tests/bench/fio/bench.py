@@ -3,13 +3,14 @@
 """The speed of file contents through the mount against the bare tree: with passthrough, where
 the kernel does it alone, and without, where each request is the daemon's.
 
-Each round gives each side a fresh ext4 on a loop device over memory, in changing order: fio
+Each round gives the bare tree and the mount a fresh ext4 each, on loop devices over memory.  fio
 writes a file from end to end and reads it, then reads and writes 4 KiB blocks of another one at
 random, by plain read and write calls, all in the page cache: no disk is waited for, so what
 foldfs costs shows in full.  The second file was written in such blocks too: in the large folios
-that large writes leave, ext4 takes ten times as long to write one, with and without foldfs.  What
-was written is synced between the jobs, outside the time.  Then a program writes two more files as
-clients of file servers do.  Medians of all rounds.
+that large writes leave, ext4 takes ten times as long to write one, with and without foldfs.  Then
+a program writes files as clients of file servers do.  Each job is done in several short turns,
+the sides one after the other, so that other load on the machine meets both; what was written is
+synced outside the time.  Medians of all turns of all rounds.
 
 Client and daemon are not bound to a processor: they need two where the daemon has a part."""
 import collections
@@ -41,14 +42,31 @@ JOBS = (Job('sequential write', 'write', '1M', 0.85),
         Job('random 4k write', 'randwrite', '4k', 0.90))
 BLOCKS = {'full': 'zeros in 8 KiB blocks', 'marked': 'one byte each 8 KiB, then the blocks'}
 BLOCKS_LEAST = figures.Limit(0.90, figures.AT_LEAST)
-SIDES = {'bare': None, 'passthrough': 'passthrough=on', 'plain': 'passthrough=off'}
+MOUNTS = {'passthrough=on': True, 'passthrough=off': False}  # is there a limit?
 
 
-def run_fio(job, directory, size, milliseconds):
-    """MiB per second."""
-    duration = ['--time_based', f'--runtime={milliseconds}ms'] if job.kind != 'write' else []
+class Sizes:
+    """Of files (bytes), turns (milliseconds) and their numbers."""
+
+    def __init__(self, session):
+        self.file = session.pick(tiny=4 * MIB, normal=1024 * MIB)
+        self.blocks = session.pick(tiny=MIB, normal=512 * MIB)
+        self.turn = session.pick(tiny=50, normal=300)
+        self.turns = session.pick(tiny=1, normal=5)
+        self.rounds = session.pick(tiny=1, normal=3)
+
+
+def run_fio(job, directory, sizes):
+    """MiB per second in one turn of JOB; a write from end to end makes a new file."""
+    size = sizes.file if job.block == '1M' else sizes.blocks
     path = os.path.join(directory, job.file)
-    command = ['fio', '--name=job', f'--filename={path}', f'--rw={job.kind}', f'--bs={job.block}', f'--size={size}', '--ioengine=psync',
+    duration = ['--time_based', f'--runtime={sizes.turn}ms']
+    if job.kind == 'write':
+        duration = []
+        if os.path.exists(path):
+            os.unlink(path)
+    command = ['fio', '--name=job', f'--filename={path}', f'--rw={job.kind}',
+               f'--bs={job.block}', f'--size={size}', '--ioengine=psync', '--thread',
                '--invalidate=0', '--fallocate=none', '--randrepeat=1', '--norandommap',
                '--output-format=json', *duration]
     kind = 'write' if 'write' in job.kind else 'read'
@@ -58,43 +76,52 @@ def run_fio(job, directory, size, milliseconds):
     return output['jobs'][0][kind]['bw_bytes'] / MIB
 
 
-def one_side(session, mount_options):
-    """{job: MiB per second} on a fresh file system, through foldfs if it has options."""
-    size = session.pick(tiny=4 * MIB, normal=2048 * MIB)
-    blocks_size = session.pick(tiny=MIB, normal=512 * MIB)
-    milliseconds = session.pick(tiny=100, normal=2000)
-    tree = scratch.FileSystem(session, size=2 * (size + 3 * blocks_size) + 256 * MIB)
-    mount = mount_options and scratch.Foldfs(session, tree.path, mount_options, pinned=False)
-    where = mount.path if mount else tree.path
-    speeds = {}
+def run_blocks(session, kind, directory, sizes):
+    """MiB per second of a new file written by blocks.c."""
+    path = os.path.join(directory, kind)
+    if os.path.exists(path):
+        os.unlink(path)
+    nanoseconds = int(scratch.call(session.programs.blocks, kind, path, sizes.blocks))
+    return sizes.blocks / MIB / (nanoseconds / 1e9)
+
+
+def one_round(session, sizes, options, samples):
+    """All jobs, on a fresh bare tree and through a mount of another with OPTIONS."""
+    trees = [scratch.FileSystem(session, size=2 * (sizes.file + 3 * sizes.blocks) + 256 * MIB)
+             for _ in range(2)]
+    mount = scratch.Foldfs(session, trees[1].path, options, pinned=False)
+    where = {'bare': trees[0].path, options: mount.path}
+
+    def take_turns(text, turns, run):
+        for _, side in scratch.rounds(turns, ['bare', options]):
+            samples[text, options, side].append(run(where[side]))
+            for tree in trees:
+                scratch.call('sync', '-f', tree.path)
+
     for job in JOBS:
-        speeds[job.text] = run_fio(job, where, size if job.block == '1M' else blocks_size,
-                                   milliseconds)
-        scratch.call('sync', '-f', tree.path)
+        take_turns(job.text, sizes.turns if job.limit else 1,
+                   lambda path, job=job: run_fio(job, path, sizes))
     for kind, text in BLOCKS.items():
-        name = os.path.join(where, kind)
-        speeds[text] = blocks_size / MIB / (
-            int(scratch.call(session.programs.blocks, kind, name, blocks_size)) / 1e9)
-        scratch.call('sync', '-f', tree.path)
-    if mount:
-        mount.unmount()
-    tree.drop()
-    return speeds
+        take_turns(text, sizes.turns,
+                   lambda path, kind=kind: run_blocks(session, kind, path, sizes))
+    mount.unmount()
+    for tree in trees:
+        tree.drop()
 
 
 def measure(session, report):
-    count = session.pick(tiny=1, normal=7)
+    sizes = Sizes(session)
     samples = collections.defaultdict(list)
-    for i, side in scratch.rounds(count, list(SIDES)):
-        tools.progress(f'fio: round {i + 1} of {count}, {side}')
-        for text, speed in one_side(session, SIDES[side]).items():
-            samples[text, side].append(speed)
+    for i, options in scratch.rounds(sizes.rounds, list(MOUNTS)):
+        tools.progress(f'fio: round {i + 1} of {sizes.rounds}, {options}')
+        one_round(session, sizes, options, samples)
     limits = {job.text: job.limit for job in JOBS if job.limit}
-    for side, limited in (('passthrough', True), ('plain', False)):
-        for text in [job.text for job in JOBS if job.limit] + list(BLOCKS.values()):
-            limit = limits.get(text, BLOCKS_LEAST) if limited else None
-            report.compare(f'{text}, {SIDES[side]} / bare tree', 'MiB/s', samples[text, side],
-                           samples[text, 'bare'], limit)
+    limits.update({text: BLOCKS_LEAST for text in BLOCKS.values()})
+    for options, limited in MOUNTS.items():
+        for text, limit in limits.items():
+            report.compare(f'{text}, {options} / bare tree', 'MiB/s',
+                           samples[text, options, options], samples[text, options, 'bare'],
+                           limit if limited else None)
 
 
 if __name__ == '__main__':
