@@ -8,12 +8,16 @@
  * that is asked for is then sought by reading the directory, which misses an entry only if
  * that very entry is renamed meanwhile; so "absent" takes two readings that agree.
  *
+ * Where changes by others are told, with their names, a scan need not be done again: all that
+ * were made during it are told before its end.  A getdents waits for the end of a change that
+ * it can see a part of, since the kernel locks the directory for both; and the kernel tells of
+ * a change before it lets go of that lock.  So a change that was seen, by a getdents or a stat,
+ * has been told once a getdents after that has returned.
+ *
  * Where timestamps move by the kernel's tick, a directory that was changed in this tick is
  * first left alone until the next one, since another change in this tick would not show.
  * Where they move by seconds that wait would be too long; the index takes such a directory
  * for unsettled and has it scanned again.
- *
- * Where changes by others are told, all that were made have been before the index is asked.
  *
  * One scan a directory at a time; the index makes the others wait (index_scan_begin).  No
  * lock is held here.
@@ -57,14 +61,21 @@ static bool is_dot(const char *name)
     return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
 }
 
+/* A descriptor of the directory that can be read, or a negative errno. */
+static int open_to_read(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOATIME);
+    if (fd < 0 && errno == EPERM) /* not the owner, and no right to leave the atime alone */
+        fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 /* Calls EACH for every entry but "." and ".." until it gives non-zero, which is returned. */
 static int for_each_entry(int dir_fd, entry_fn each, void *ctx)
 {
-    CLEANUP_CLOSE int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOATIME);
-    if (fd < 0 && errno == EPERM) /* not the owner, and no right to leave the atime alone */
-        fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_CLOSE int fd = open_to_read(dir_fd);
     if (fd < 0)
-        return -errno;
+        return fd;
     CLEANUP_FREE char *buffer = malloc(DENTS_BUFFER);
     if (!buffer)
         return -ENOMEM;
@@ -123,6 +134,8 @@ static int scan_once(const struct scan_target *target, struct index_scan *scan)
         r = wait_for_tick(target, &before);
     if (r == 0)
         r = for_each_entry(fd, add_entry, scan);
+    if (r == 0 && target->watch)
+        (void)watch_settle(target->watch);
     if (r == 0)
         r = scan_stat(&fd, &after);
     if (r < 0) {
@@ -157,6 +170,39 @@ int scan_if_stale(const struct scan_target *target)
             return r;
     }
     return -EAGAIN;
+}
+
+/* An index_exists_fn; CTX as in scan_stat. */
+static int exists(void *ctx, const char *name)
+{
+    struct statx st;
+    int r = file_stat(*(const int *)ctx, name, &st);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    return 1;
+}
+
+/* Waits for the end of all changes of the directory that can be seen a part of. */
+static int wait_for_changes(int dir_fd)
+{
+    char buffer[512]; /* room for one entry */
+    CLEANUP_CLOSE int fd = open_to_read(dir_fd);
+    if (fd < 0)
+        return fd;
+    (void)lseek(fd, 0, SEEK_END); /* where that can be: nothing is left to be read */
+    return getdents64(fd, buffer, sizeof(buffer)) < 0 ? -errno : 0;
+}
+
+int scan_mend(const struct scan_target *target, const char *name, size_t len)
+{
+    int fd = target->fd;
+
+    int r = index_mend(target->dir, name, len, exists, scan_stat, &fd);
+    if (r <= 0)
+        return r;
+    r = wait_for_changes(fd);
+    return r < 0 ? r : 1;
 }
 
 struct search {

@@ -3,7 +3,7 @@
  * watch.c - hearing of changes that others make to the tree behind the mount, by fanotify on
  * its file systems.
  *
- * An event says that names of a directory changed, and who did it: those of this process are
+ * An event says which name of a directory changed, and who did it: those of this process are
  * skipped, since every operation tells the index itself.  (fanotify merges events of the same
  * process only, so one of ours never swallows another's.)
  *
@@ -65,9 +65,17 @@ static void lose(struct watch *watch, const char *why)
     watch->listener.lost(watch->listener.ctx);
 }
 
-/* Tells of the directory in an event's information records, from AT to END.  Nothing in the
- * buffer is aligned. */
-static void tell_dir(const struct watch *watch, const char *at, const char *end)
+/* The name behind a directory's handle, which ends at AT; NULL if there is none. */
+static const char *name_at(const char *at, const char *end)
+{
+    if (at >= end || !memchr(at, '\0', (size_t)(end - at)) || strcmp(at, ".") == 0)
+        return NULL;
+    return at;
+}
+
+/* Tells of the names in an event's information records, from AT to END.  Nothing in the buffer
+ * is aligned. */
+static void tell_names(const struct watch *watch, const char *at, const char *end)
 {
     struct fanotify_event_info_fid info;
     struct file_handle handle;
@@ -81,7 +89,8 @@ static void tell_dir(const struct watch *watch, const char *at, const char *end)
              info.hdr.info_type == FAN_EVENT_INFO_TYPE_DFID) &&
             start + handle.handle_bytes <= end)
             watch->listener.changed(watch->listener.ctx, handle.handle_type,
-                                    (const unsigned char *)start, handle.handle_bytes);
+                                    (const unsigned char *)start, handle.handle_bytes,
+                                    name_at(start + handle.handle_bytes, at + info.hdr.len));
         if (info.hdr.len == 0)
             return;
         at += info.hdr.len;
@@ -103,22 +112,30 @@ static void tell(struct watch *watch, size_t len)
         if (event.mask & FAN_Q_OVERFLOW)
             lose(watch, "too many at once");
         else if (event.pid != watch->self)
-            tell_dir(watch, at + event.metadata_len, at + event.event_len);
+            tell_names(watch, at + event.metadata_len, at + event.event_len);
     }
 }
 
-/* With the lock held: reads what is in the queue and tells it. */
+/* With the lock held: tells what is in the queue now, and not what comes meanwhile, of which
+ * there may be no end. */
 static void drain(struct watch *watch)
 {
-    for (;;) {
-        atomic_store(&watch->telling, true);
+    int waiting = 0;
+
+    atomic_store(&watch->telling, true);
+    if (ioctl(watch->fd, FIONREAD, &waiting) < 0)
+        lose(watch, strerror(errno));
+    while (waiting > 0) {
         ssize_t n = read(watch->fd, watch->buffer, sizeof(watch->buffer));
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n <= 0) {
-            if (n < 0 && errno != EAGAIN && errno != EINTR)
+            if (n < 0 && errno != EAGAIN)
                 lose(watch, strerror(errno));
             break;
         }
         tell(watch, (size_t)n);
+        waiting -= (int)n;
     }
     atomic_store(&watch->telling, false);
 }
@@ -127,9 +144,8 @@ bool watch_settle(struct watch *watch)
 {
     int waiting = 0;
 
-    if (ioctl(watch->fd, FIONREAD, &waiting) < 0)
-        waiting = 1; /* find out by reading */
-    if (waiting > 0 || atomic_load(&watch->telling)) {
+    if (ioctl(watch->fd, FIONREAD, &waiting) < 0 || waiting > 0 ||
+        atomic_load(&watch->telling)) {
         LOCK_FOR_SCOPE(&watch->lock);
         drain(watch);
     }

@@ -13,9 +13,10 @@ struct watch;
 /* Whom it is told.  The functions are called one at a time, in any thread, and must neither
  * block on the tree nor call back into here. */
 struct watch_listener {
-    /* Names changed in the directory with this file handle, on one of the watched file systems.
-     */
-    void (*changed)(void *ctx, int handle_type, const unsigned char *handle, size_t len);
+    /* What NAME means has changed in the directory with this file handle, on one of the watched
+     * file systems; NAME is NULL where it is not known. */
+    void (*changed)(void *ctx, int handle_type, const unsigned char *handle, size_t len,
+                    const char *name);
     /* Changes were lost, and none will be told any more. */
     void (*lost)(void *ctx);
     void *ctx;

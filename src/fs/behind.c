@@ -4,8 +4,8 @@
  * them by file handles, to the index, which knows directories by file system and handle.
  *
  * An event names its file system by a number that is not the same everywhere on btrfs; so the
- * handle is tried with each file system of the tree.  A directory that is taken for changed and
- * was not is only scanned once more.
+ * handle is tried with each file system of the tree.  A name that is taken for changed and was
+ * not is only looked at once more.
  *
  * Lock order: the watch's lock, then the index's.
  */
@@ -23,17 +23,22 @@ size_t behind_dir_id(const uint8_t fsys_id[FSYS_ID_SIZE], int handle_type,
     return FSYS_ID_SIZE + 1 + len;
 }
 
-static void changed(void *ctx, int handle_type, const unsigned char *handle, size_t len)
+static void changed(void *ctx, int handle_type, const unsigned char *handle, size_t len,
+                    const char *name)
 {
     struct foldfs *fs = ctx;
     uint8_t fsys_id[FSYS_ID_SIZE];
     unsigned char id[INDEX_DIR_ID_MAX];
+    size_t name_len = name ? strlen(name) : 0;
 
+    if (name_len > FOLDFS_NAME_MAX)
+        return; /* it cannot be asked for */
     if (len == 0 || FSYS_ID_SIZE + 1 + len > INDEX_DIR_ID_MAX)
         return;
     for (unsigned n = 0; fsys_nth_id(fs->fsys_list, n, fsys_id); n++)
         index_changed_behind(fs->index, id,
-                             behind_dir_id(fsys_id, handle_type, handle, len, id));
+                             behind_dir_id(fsys_id, handle_type, handle, len, id), name,
+                             name_len);
 }
 
 static void lost(void *ctx)

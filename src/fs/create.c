@@ -34,7 +34,7 @@ static int create_entry(struct foldfs *fs, const struct target *target, make_fn 
         return -EEXIST;
     r = make(target, what);
     if (r == -EEXIST) /* somebody made it behind the mount, while our change hid theirs */
-        index_dir_void(change.dir);
+        index_doubt(change.dir, target->name, target->len);
     if (r < 0)
         return r;
     index_add(change.dir, target->name, target->len);

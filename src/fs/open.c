@@ -316,7 +316,8 @@ static int create_or_open(struct foldfs *fs, fuse_req_t req, const struct target
         r = -errno;
         if (r != -EEXIST)
             return r;
-        index_dir_void(change.dir); /* made behind the mount in just this moment */
+        /* Made behind the mount in just this moment. */
+        index_doubt(change.dir, target->name, target->len);
         return fi->flags & O_EXCL ? -EEXIST : -ESTALE;
     }
     index_add(change.dir, target->name, target->len);

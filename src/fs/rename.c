@@ -131,7 +131,7 @@ static int move(struct foldfs *fs, struct renaming *renaming)
     if (renameat2(renaming->from.dir.fd, old->bytes, to->dir.fd, target, renaming->flags) < 0) {
         int r = -errno;
         if (r == -EEXIST && renaming->dest.match == INDEX_ABSENT)
-            index_dir_void(to_dir(renaming));
+            index_doubt(to_dir(renaming), target, strlen(target));
         return r;
     }
     if (!(renaming->flags & RENAME_WHITEOUT))
@@ -170,7 +170,7 @@ static void moving_end(struct moving *moving)
         node_unpin(moving->fs->nodes, moving->node);
 }
 
-static int rename_entry(struct foldfs *fs, struct renaming *renaming)
+static int rename_entry(struct foldfs *fs, struct renaming *renaming, int attempt)
 {
     MOVING_END struct moving source = {0};
     MOVING_END struct moving dest = {0};
@@ -184,6 +184,7 @@ static int rename_entry(struct foldfs *fs, struct renaming *renaming)
     if (r < 0)
         return r;
     moving_begin(fs, &renaming->source, &source);
+    fall_out_of_step(attempt);
     if (same_entry(renaming))
         return respell(renaming);
     if (renaming->flags & RENAME_EXCHANGE) {
@@ -205,6 +206,25 @@ static void tell_nodes(struct foldfs *fs, const struct renaming *renaming)
         node_moved(fs->nodes, &st, renaming->from.parent, renaming->source.name.bytes);
 }
 
+/* An entry that was there, but not under that name any more in the next moment, is looked for
+ * again. */
+static int rename_entry_found(struct foldfs *fs, struct renaming *renaming)
+{
+    int r = -ENOENT;
+
+    for (int attempt = 0; attempt < CHANGE_ATTEMPTS; attempt++) {
+        renaming->source.match = renaming->dest.match = INDEX_ABSENT;
+        r = rename_entry(fs, renaming, attempt);
+        if (r != -ENOENT || renaming->source.match == INDEX_ABSENT)
+            break;
+        index_doubt(renaming->from_change.dir, renaming->source.name.bytes,
+                    renaming->source.name.len);
+        if (renaming->dest.match != INDEX_ABSENT)
+            index_doubt(to_dir(renaming), renaming->dest.name.bytes, renaming->dest.name.len);
+    }
+    return r;
+}
+
 static int rename_changing(struct foldfs *fs, struct renaming *renaming)
 {
     int r =
@@ -214,7 +234,7 @@ static int rename_changing(struct foldfs *fs, struct renaming *renaming)
     if (renaming->to.parent != renaming->from.parent)
         r = change_begin(fs, renaming->to.parent, renaming->to.dir.fd, &renaming->to_change);
     if (r == 0)
-        r = rename_entry(fs, renaming);
+        r = rename_entry_found(fs, renaming);
     if (r == 0 && !renaming->to.parent->key.fsys->handles)
         tell_nodes(fs, renaming);
     change_end(&renaming->to_change);

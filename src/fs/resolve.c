@@ -5,19 +5,38 @@
  * An entry with exactly the bytes that were given always wins, so a stat that finds one needs
  * no index.  Everything else, "absent" above all, needs to know all names of the directory:
  * from the index if it is current, after a scan if not.  What the index says is there is
- * believed only after its stat; if that fails, the index was wrong about the directory, and we
- * start over. A directory that the index cannot hold (no room; it never stands still) is read
+ * believed only after its stat; if that fails, the index was wrong about the name, and we start
+ * over.  A directory that the index cannot hold (no room; it never stands still) is read
  * through.
  */
 #include "fs/resolve.h"
 
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 
 #include "common.h"
 
 /* How often an answer of the index may turn out wrong, by changes made behind the mount in just
  * that moment, until the directory itself is asked. */
 #define RESOLVE_ATTEMPTS 4
+
+/* The same where changes by others are told: there each costs microseconds, and fails if
+ * somebody renamed that very entry meanwhile. */
+#define WATCHED_ATTEMPTS 100
+
+/* The longest time that is waited to fall out of step: some renames. */
+#define OUT_OF_STEP_NS 100000u
+
+void fall_out_of_step(int attempt)
+{
+    uint32_t random = 0;
+
+    if (attempt == 0)
+        return;
+    (void)getrandom(&random, sizeof(random), GRND_NONBLOCK);
+    nanosleep(&(struct timespec){.tv_nsec = random % OUT_OF_STEP_NS}, NULL);
+}
 
 bool target_get(struct foldfs *fs, fuse_req_t req, fuse_ino_t parent, const char *name,
                 struct target *ret_target)
@@ -106,7 +125,7 @@ static int look_before_absent(const struct scan_target *scan, const struct targe
     return r;
 }
 
-/* One attempt by the index; -EAGAIN: it was wrong about the directory. */
+/* One attempt by the index; -EAGAIN: it was wrong, or others change that very name. */
 static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
                             const struct target *target, struct resolved *ret_resolved)
 {
@@ -117,9 +136,14 @@ static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
         r = scan_if_stale(scan);
     if (r < 0)
         return r;
+    int mended = scan_mend(scan, target->name, target->len);
+    if (mended < 0)
+        return mended;
     enum index_match match = index_find(scan->dir, target->name, target->len, &spelling);
     switch (match) {
     case INDEX_ABSENT:
+        if (mended)
+            return -EAGAIN;
         if (!scan->watch)
             return look_before_absent(scan, target, ret_resolved);
         ret_resolved->match = INDEX_ABSENT;
@@ -129,7 +153,7 @@ static int resolve_by_index(struct foldfs *fs, const struct scan_target *scan,
         r = stat_spelling(target, &spelling, match, ret_resolved);
         if (r != -ENOENT)
             return r;
-        index_dir_void(scan->dir);
+        index_doubt(scan->dir, spelling.bytes, spelling.len);
         return -EAGAIN;
     case INDEX_UNKNOWN:
         break;
@@ -155,9 +179,10 @@ int resolve_folded(struct foldfs *fs, const struct target *target,
         if (r < 0 || ret_resolved->match == INDEX_EXACT)
             return r;
         if (hint == INDEX_EXACT)
-            index_dir_void(scan.dir);
+            index_doubt(scan.dir, target->name, target->len);
     }
-    for (int attempt = 0; attempt < RESOLVE_ATTEMPTS; attempt++) {
+    int attempts = scan.watch ? WATCHED_ATTEMPTS : RESOLVE_ATTEMPTS;
+    for (int attempt = 0; attempt < attempts; attempt++) {
         r = resolve_by_index(fs, &scan, target, ret_resolved);
         if (r == -ENOMEM || r == -ENOSPC)
             break;

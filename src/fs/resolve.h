@@ -16,6 +16,15 @@ struct target {
 };
 #define TARGET_PUT __attribute__((cleanup(target_put)))
 
+/* How often a change looks for its entry again, whose name was changed behind the mount between
+ * the answer and the change. */
+#define CHANGE_ATTEMPTS 100
+
+/* Before the change, in attempt number ATTEMPT: whoever renames the entry all the time holds
+ * the directory's lock most of the time, and would be just one rename further each time.  So
+ * from the second attempt on a random time passes. */
+void fall_out_of_step(int attempt);
+
 /* Fills in a target; false: REQ was answered with an error. */
 bool target_get(struct foldfs *fs, fuse_req_t req, fuse_ino_t parent, const char *name,
                 struct target *ret_target);

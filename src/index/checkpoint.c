@@ -16,6 +16,7 @@
  */
 #include "index/internal.h"
 
+#include <time.h>
 #include <utlist.h>
 
 #include "log.h"
@@ -49,7 +50,8 @@ static void fill_snap(struct index_dir *dir, uint64_t epoch, uint64_t kind)
 
 static enum verdict judge(struct index_dir *dir, uint64_t epoch, enum checkpoint_kind kind)
 {
-    bool complete = atomic_load(&dir->complete), unsettled = atomic_load(&dir->unsettled);
+    bool complete = atomic_load(&dir->complete) && atomic_load(&dir->n_suspects) == 0;
+    bool unsettled = atomic_load(&dir->unsettled);
     bool busy = atomic_load(&dir->in_flight) > 0;
     struct index_stamp stamp;
 
@@ -114,8 +116,11 @@ int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t
     struct index_dir *list = NULL, *next;
     uint64_t epoch;
 
-    if (index->settle)
+    if (index->settle) {
+        if (kind == CHECKPOINT_CLOSING) /* no stamp is younger then */
+            nanosleep(&(struct timespec){.tv_nsec = TOLD_WITHIN_NS}, NULL);
         index->settle(index->settle_ctx);
+    }
     int r = number_next(index, &epoch);
     if (r < 0)
         return r;

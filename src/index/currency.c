@@ -17,8 +17,8 @@
  * twentieth of the time.  A ctime in the future is always young.
  *
  * Watched directories: what others change is told (index_changed_behind), so none of this hides
- * anything.  Once the stamp was found to hold it is not looked at any more, and is only taken
- * after changes of ours, for the checkpoint.
+ * anything.  Once the stamp was found to hold it decides nothing any more, and is only taken
+ * for the checkpoint: after changes of ours, and when what others changed has been mended.
  *
  * Check takes no lock: it reads under dir->seq, and calls STAT between two looks at it.  If
  * changes of ours began or ended meanwhile it looks again; after a few times it takes their
@@ -42,7 +42,7 @@ struct moment {
     struct index_stamp stamp;
 };
 
-static bool is_confirmed(struct index_dir *dir)
+bool dir_is_confirmed(struct index_dir *dir)
 {
     return atomic_load(&dir->watched) && atomic_load(&dir->confirmed);
 }
@@ -53,7 +53,7 @@ static void read_moment(struct index_dir *dir, struct moment *ret_moment)
         ret_moment->seq = atomic_load_explicit(&dir->seq, memory_order_acquire);
         ret_moment->complete = atomic_load_explicit(&dir->complete, memory_order_acquire);
         ret_moment->unsettled = atomic_load_explicit(&dir->unsettled, memory_order_acquire);
-        ret_moment->confirmed = is_confirmed(dir);
+        ret_moment->confirmed = dir_is_confirmed(dir);
         ret_moment->in_flight = atomic_load_explicit(&dir->in_flight, memory_order_acquire);
         dir_load_stamp(dir, &ret_moment->stamp);
         if (!(ret_moment->seq & 1) &&
@@ -145,10 +145,11 @@ static bool still_holds(struct index_dir *dir, index_stat_fn stat, void *ctx)
 
     dir_load_stamp(dir, &expected);
     dir->begin_stamp = expected;
-    if (!dir->scan && is_confirmed(dir))
+    bool told = !dir->scan && dir_is_confirmed(dir);
+    if (told && dir->granularity_ns == 0)
         return true;
     int r = stat(ctx, &present);
-    bool holds = r == 0 && stamp_equal(&present, &expected);
+    bool holds = r == 0 && (told || stamp_equal(&present, &expected));
     dir->begin_stamp = present;
     if (holds)
         confirm(dir);

@@ -77,7 +77,8 @@ void index_dir_watch(struct index_dir *dir)
     atomic_store(&dir->watched, true);
 }
 
-void index_changed_behind(struct index *index, const void *id, size_t id_len)
+void index_changed_behind(struct index *index, const void *id, size_t id_len, const char *name,
+                          size_t len)
 {
     struct index_dir *dir;
 
@@ -85,6 +86,11 @@ void index_changed_behind(struct index *index, const void *id, size_t id_len)
     HASH_FIND(hh, index->live, id, id_len, dir);
     if (!dir)
         return;
+    if (name) {
+        index_doubt(dir, name, len);
+        return;
+    }
+    suspects_clear(dir);
     dir_lose(dir);
     /* Its entry may carry the very stamp that the change left. */
     dir_mark_dirty(dir);
@@ -97,6 +103,7 @@ void index_unwatch_all(struct index *index)
     LOCK_FOR_SCOPE(&index->live_lock);
     HASH_ITER (hh, index->live, dir, next) {
         atomic_store(&dir->watched, false);
+        suspects_clear(dir);
         dir_lose(dir);
         dir_mark_dirty(dir);
     }
@@ -215,6 +222,7 @@ static struct index_dir *dir_new(struct index *index, const void *id, size_t id_
 
 static void dir_free(struct index_dir *dir)
 {
+    suspects_clear(dir);
     pthread_mutex_destroy(&dir->lock);
     free(dir);
 }
@@ -300,6 +308,7 @@ void index_dir_forget(struct index_dir *dir)
     atomic_store(&dir->scan_number, 0);
     dir_set_doubts(dir, &(struct doubts){0});
     dir_write_end(dir);
+    suspects_clear(dir);
     dir->forgotten |= dir->has_entry;
     dir->used = false;
     if (dir->forgotten)

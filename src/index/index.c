@@ -25,6 +25,8 @@
  *   1. A name of a directory is in the tree if its record counts (names.c) and the directory
  *      is complete and its stamp proves it (currency.c).  An incomplete directory is scanned
  *      (scan.c); a scan touches records in place and needs no other structure.
+ *      Where changes of others are told with the name, that name alone is in doubt
+ *      (suspects.c).
  *   2. Slots are never freed and records never overwritten within a generation: so readers need
  *      no lock, and what is on the disk at any moment is a mixture of true states.
  *   3. Numbers (scans, checkpoints, directory keys) come from one counter and never come back.
@@ -48,7 +50,8 @@
  *
  * Lock order: rebuild_lock, checkpoint_lock, live_lock, a directory's lock, a stripe's lock,
  * then those that are held for a moment only: grow_lock, cold.lock, manifest_lock, dirty_lock,
- * scan_lock, room_lock, a worker's lock.  index_stat_fn is called under a directory's lock.
+ * suspects_lock, scan_lock, room_lock, a worker's lock.  index_stat_fn is called under a
+ * directory's lock.
  *
  * An index that cannot be used is not mended but replaced by an empty one: everything in it can
  * be read from the tree again.
@@ -262,6 +265,7 @@ static struct index *index_new(const struct index_options *options)
         pthread_mutex_init(&index->stripes[i].lock, NULL);
     pthread_mutex_init(&index->live_lock, NULL);
     pthread_mutex_init(&index->dirty_lock, NULL);
+    pthread_mutex_init(&index->suspects_lock, NULL);
     pthread_mutex_init(&index->scan_lock, NULL);
     pthread_cond_init(&index->scan_ended, NULL);
     pthread_mutex_init(&index->checkpoint_lock, NULL);
@@ -290,6 +294,7 @@ static void index_free(struct index *index)
         pthread_mutex_destroy(&index->stripes[i].lock);
     pthread_mutex_destroy(&index->live_lock);
     pthread_mutex_destroy(&index->dirty_lock);
+    pthread_mutex_destroy(&index->suspects_lock);
     pthread_mutex_destroy(&index->scan_lock);
     pthread_cond_destroy(&index->scan_ended);
     pthread_mutex_destroy(&index->checkpoint_lock);

@@ -18,8 +18,8 @@
  *
  * No function here calls back into the caller while it holds a lock that
  * index_find(), index_add(), index_remove() or index_respell() need; index_stat_fn is
- * called with that directory's own lock held in index_begin_change and
- * index_end_change.
+ * called with that directory's own lock held in index_begin_change, index_end_change
+ * and index_mend.
  */
 #ifndef FOLDFS_INDEX_H
 #define FOLDFS_INDEX_H
@@ -127,9 +127,10 @@ void index_dir_forget(struct index_dir *dir);
  * none of others'.  To be called before the first check; any number of times. */
 void index_dir_watch(struct index_dir *dir);
 
-/* Others changed names in the directory with identity ID; nothing happens if nobody holds it.
- */
-void index_changed_behind(struct index *index, const void *id, size_t id_len);
+/* Others changed what NAME means in the directory with identity ID, or NAME NULL: some name in
+ * it; nothing happens if nobody holds it. */
+void index_changed_behind(struct index *index, const void *id, size_t id_len, const char *name,
+                          size_t len);
 
 /* Nobody watches any more, and changes may have been missed: all directories are incomplete,
  * and their stamps decide from now on. */
@@ -151,9 +152,12 @@ enum index_currency {
  * Returns a negative errno of STAT, else enum index_currency. */
 int index_dir_check(struct index_dir *dir, index_stat_fn stat, void *ctx);
 
-/* A positive answer of the index turned out wrong (its stat failed with ENOENT): the
- * directory becomes incomplete. */
+/* The index turned out wrong about the directory: it becomes incomplete. */
 void index_dir_void(struct index_dir *dir);
+
+/* The index turned out wrong about NAME (what it gave is not there, what it called absent is):
+ * where DIR is watched, NAME is to be mended; else as index_dir_void(). */
+void index_doubt(struct index_dir *dir, const char *name, size_t len);
 
 /* Brackets every change that foldfs makes itself to the directory's stamp: names created,
  * removed, renamed in it, but also chmod, chown, utimes, setxattr on it, and its own move.
@@ -183,6 +187,19 @@ struct index_name {
  * (a hint: its stat decides) and UNKNOWN come.  Takes no lock. */
 enum index_match index_find(struct index_dir *dir, const char *name, size_t len,
                             struct index_name *ret_name);
+
+/* Is there an entry NAME (of NUL-terminated bytes) in the directory that CTX means?  1, 0 or a
+ * negative errno.  The same rules as for index_stat_fn. */
+typedef int (*index_exists_fn)(void *ctx, const char *name);
+
+/* After index_dir_check(), and before index_find() of NAME: if others changed NAME, or one that
+ * folds alike, looks in the tree which of them are there, and gives 1.  Then an answer
+ * "absent" may rest on looks at several spellings, between which an entry went from one that
+ * was still to be looked at to one that had been: so the caller has it told what was changed
+ * up to now, and begins again.  0: there was nothing to mend.  A negative errno of EXISTS: as
+ * before. */
+int index_mend(struct index_dir *dir, const char *name, size_t len, index_exists_fn exists,
+               index_stat_fn stat, void *ctx);
 
 /* An entry NAME is in the tree now.  Idempotent.  If there is no room the directory becomes
  * incomplete, which the log says once. */

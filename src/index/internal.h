@@ -343,6 +343,7 @@ struct index {
     struct index_dir *live;
     pthread_mutex_t dirty_lock;
     struct index_dir *dirty;
+    pthread_mutex_t suspects_lock;
 
     pthread_mutex_t scan_lock;
     pthread_cond_t scan_ended;
@@ -393,6 +394,7 @@ struct index_scan {
     bool has_first;
     bool changed; /* under dir->lock: changes of ours were in flight */
     bool foreign; /* under dir->lock: others changed it between two changes of ours */
+    bool watched; /* was DIR, when it began? */
 };
 
 struct index_dir {
@@ -435,6 +437,10 @@ struct index_dir {
     _Atomic bool watched, confirmed;
     int64_t granularity_ns;
 
+    struct suspect *suspects;    /* under index->suspects_lock */
+    uint64_t suspects_given_up;  /* the same: how often all were */
+    _Atomic unsigned n_suspects; /* with those that are being mended */
+
     size_t id_len;
     uint8_t id[];
 };
@@ -467,9 +473,16 @@ static inline bool stamp_young(int64_t ctime_ns, int64_t granularity_ns, int64_t
 {
     return ctime_ns > now || now - ctime_ns < granularity_ns;
 }
+/* Are changes of others told, and did the stamp hold since they are? */
+bool dir_is_confirmed(struct index_dir *dir);
 /* seqlock of the stamp; the caller holds dir->lock. */
 void dir_write_begin(struct index_dir *dir);
 void dir_write_end(struct index_dir *dir);
+
+/* ---- suspects.c ---- */
+
+/* Nothing is in doubt any more but what is being mended: DIR ends, or is incomplete. */
+void suspects_clear(struct index_dir *dir);
 
 /* ---- names.c ---- */
 

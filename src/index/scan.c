@@ -92,6 +92,7 @@ int index_scan_begin(struct index_dir *dir, struct index_scan **ret_scan)
     scan->began_ns = index->now();
     scan->began_monotonic_ns = monotonic_ns();
     scan->changed = atomic_load(&dir->in_flight) > 0;
+    scan->watched = atomic_load(&dir->watched);
     dir->used = true;
     dir->scan = scan;
     atomic_store(&dir->scanning, scan->number);
@@ -147,6 +148,8 @@ static bool others_were_there(const struct index_scan *scan, const struct index_
 {
     struct index_stamp last;
 
+    if (scan->watched && atomic_load(&scan->dir->watched))
+        return false; /* they were, perhaps, but what they changed is told */
     if (!scan->changed)
         return !stamp_equal(before, after);
     if (scan->foreign)

@@ -132,6 +132,57 @@ def name_that_changes_its_case_all_the_time_is_always_there():
 
 
 @suite.test
+def name_that_changes_its_case_is_there_for_every_operation():
+    with Area('ext4') as area, Mount(area.dir('source')) as mount:
+        below, through = mount.source, mount.path
+        make(*(os.path.join(below, f'other-{n}') for n in range(10000)))  # several getdents
+
+        def flip():
+            for one, two in (('foo', 'FOO'), ('FOO', 'foo')):
+                outcome(os.rename, os.path.join(below, one), os.path.join(below, two))
+        end, seen = time.monotonic() + scaled(5, 1), set()
+        with Behind(flip):
+            while time.monotonic() < end:
+                made, path, other = (os.path.join(through, n) for n in ('foo', 'fOo', 'Other'))
+                for step, action, *args in (
+                        ('make', make, made), ('make again', make, path),
+                        ('stat', os.lstat, path), ('move', os.rename, path, other),
+                        ('stat moved', os.lstat, path), ('move back', os.rename, other, made),
+                        ('stat again', os.lstat, path), ('unlink', os.unlink, path)):
+                    seen.add((step, outcome(action, *args)))
+        expect_equal(seen, {('make', 'done'), ('make again', 'EEXIST'), ('stat', 'done'),
+                            ('move', 'done'), ('stat moved', 'ENOENT'), ('move back', 'done'),
+                            ('stat again', 'done'), ('unlink', 'done')})
+        expect_equal([n for n in os.listdir(below) if not n.startswith('other-')], [])
+
+
+@suite.test
+def changes_behind_cost_no_scan():
+    with Area('ext4') as area:
+        trace = os.path.join(area.top, 'trace')
+        mount = Mount(area.dir('source'))
+        mount.wrapper = [mounted.tool('strace'), '-f', '-y', '-e', 'trace=getdents64', '-o', trace,
+                         '-E', 'ASAN_OPTIONS=' + os.environ.get('ASAN_OPTIONS', '') +
+                         ':detect_leaks=0']
+        make(*(os.path.join(mount.source, f'File-{n}') for n in range(10000)))
+        try:
+            mount.start()
+            for n in range(100):
+                expect_equal(outcome(os.lstat, os.path.join(mount.path, f'nEW-{n}')), 'ENOENT')
+                make(os.path.join(mount.source, f'New-{n}'))
+                expect_equal(outcome(os.lstat, os.path.join(mount.path, f'nEW-{n}')), 'done')
+                os.unlink(os.path.join(mount.source, f'New-{n}'))
+            mount.stop()
+            with open(trace, encoding='utf-8') as file:
+                read = [int(line.rsplit('=', 1)[1]) for line in file if 'getdents64(' in line]
+            # 10,000 entries of 32 bytes once; for each change at most one read of one entry.
+            expect(sum(read) > 10000 * 32, f'{sum(read)} bytes of entries: nothing was read')
+            expect(sum(read) < 10000 * 32 * 2, f'{sum(read)} bytes of entries read')
+        finally:
+            mount.remove()
+
+
+@suite.test
 def directory_that_never_stands_still_is_answered():
     with Area('ext4') as area, Mount(area.dir('source')) as mount:
         below, through = mount.source, mount.path
