@@ -55,6 +55,10 @@ class Program:
         """Whether it asks, by this mark in its text, that nothing runs beside it."""
         return 'tests/run: alone' in self.text
 
+    def long(self):
+        """Whether it says, by this mark in its text, that it is too long for the sanitizers."""
+        return 'tests/run: no sanitizers' in self.text
+
     def matches(self, word, variant=''):
         """Whether WORD is in its name (as one of VARIANT, if given) or may be in a test's."""
         return word in f'{variant}/{self.name}' or word in self.text

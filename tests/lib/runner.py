@@ -177,10 +177,12 @@ class Session:
         word = self.options.k
         if self._too_slow(variant):
             return []
-        if not any(p.matches(word, variant) for p in find(suites, self.builds['plain'])):
+        if not any(p.matches(word, variant) and not p.long()
+                   for p in find(suites, self.builds['plain'])):
             return []
         build = self.build(variant)
-        return [p for p in find(suites, build) if p.matches(word)] if build else []
+        return [p for p in find(suites, build)
+                if p.matches(word) and not p.long()] if build else []
 
     def over_budget(self):
         return self.options.scale == QUICK_SCALE and time.monotonic() > self.deadline
