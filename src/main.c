@@ -65,6 +65,19 @@ static void detach(void *ctx)
     tell_parent(0);
 }
 
+/* Where 0, 1 or 2 is closed when we are started, /dev/null takes its place: a file of ours
+ * there would be taken for a stream, and lost in detach(). */
+static void fill_standard_streams(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+}
+
 static int wait_for_child(int fd)
 {
     unsigned char status;
@@ -113,6 +126,7 @@ int main(int argc, char *argv[])
     struct options options;
     int status;
 
+    fill_standard_streams();
     enum options_result result = options_parse(argc, argv, &options);
     if (result != OPTIONS_RUN || (!options.foreground && fork_daemon(&status))) {
         options_free(&options);
