@@ -15,8 +15,10 @@
 #include <limits.h>
 #include <mntent.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <xxhash.h>
@@ -53,6 +55,52 @@
 /* What libfuse said last, while it is not certain that it matters. */
 static char fuse_said[512];
 static bool fuse_collecting;
+
+/* Lines about what does not keep the tree from being served.  They wait until the mount
+ * answers, so that a failure is the one line that says why. */
+#define LATER_MAX 4
+static struct {
+    int priority;
+    char *line;
+} later[LATER_MAX];
+static unsigned later_count;
+
+/* The caller's ready function, put off until the lines above have been said. */
+struct ready_call {
+    void (*ready)(void *ctx);
+    void *ctx;
+};
+
+static void say_later(int priority, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void say_later(int priority, const char *format, ...)
+{
+    va_list args;
+
+    if (later_count == LATER_MAX)
+        return;
+    later[later_count].priority = priority;
+    va_start(args, format);
+    if (vasprintf(&later[later_count].line, format, args) >= 0)
+        later_count++;
+    va_end(args);
+}
+
+static void forget_later(void)
+{
+    while (later_count > 0)
+        free(later[--later_count].line);
+}
+
+static void mount_answers(void *ctx)
+{
+    const struct ready_call *call = ctx;
+
+    for (unsigned i = 0; i < later_count; i++)
+        log_line(later[i].priority, "%s", later[i].line);
+    call->ready(call->ctx);
+}
 
 static void take_fuse_line(enum fuse_log_level level, const char *format, va_list args)
     __attribute__((format(printf, 2, 0)));
@@ -141,14 +189,15 @@ static int default_index_path(const struct foldfs *fs, char *ret_path, size_t si
     char id[33];
 
     if (tree_id(fs, id) < 0) {
-        log_line(LOG_NOTICE, "%s: %s, so the index is kept in memory", fs->options->source,
-                 creds_can_switch() ? "this file system has no lasting identity"
-                                    : "what identifies a directory for good only root can see");
+        say_later(LOG_NOTICE, "%s: %s, so the index is kept in memory", fs->options->source,
+                  creds_can_switch()
+                      ? "this file system has no lasting identity"
+                      : "what identifies a directory for good only root can see");
         ret_path[0] = '\0';
         return 0;
     }
     if (mkdir(STATE_DIR, 0700) < 0 && errno != EEXIST) {
-        log_line(LOG_WARNING, "%s: %m; the index is kept in memory", STATE_DIR);
+        say_later(LOG_WARNING, "%s: %m; the index is kept in memory", STATE_DIR);
         ret_path[0] = '\0';
         return 0;
     }
@@ -246,8 +295,8 @@ static enum options_result open_index(struct foldfs *fs)
     }
     r = open_index_at(fs, path[0] ? path : NULL);
     if (may_fall_back(given, r)) {
-        log_line(LOG_WARNING, "index directory %s: %s; the index is kept in memory", path,
-                 strerror(-r));
+        say_later(LOG_WARNING, "index directory %s: %s; the index is kept in memory", path,
+                  strerror(-r));
         r = open_index_at(fs, NULL);
     }
     if (r < 0) {
@@ -263,7 +312,7 @@ static enum options_result open_index(struct foldfs *fs)
 static void warn_if_case_insensitive(const struct foldfs *fs)
 {
     if (case_insensitive(fs->root_fd))
-        log_line(
+        say_later(
             LOG_WARNING,
             "%s: this file system finds other spellings by itself, by a rule of its own, which "
             "wins over Windows'",
@@ -326,7 +375,7 @@ static enum options_result open_session(struct foldfs *fs)
 static enum options_result cannot_mount(const struct foldfs *fs)
 {
     log_line(LOG_ERR, "cannot mount on %s: %s", fs->options->mountpoint,
-             fuse_said[0] ? fuse_said : "libfuse does not say why");
+             fuse_said[0] ? fuse_said : "libfuse does not say why; is fusermount3 there?");
     return OPTIONS_FAILED;
 }
 
@@ -346,13 +395,49 @@ static enum options_result check_mountable(const struct foldfs *fs)
     return cannot_mount(fs);
 }
 
-static enum options_result mount_session(struct foldfs *fs)
+/* The last line in the file FD, if there is one, becomes what libfuse has said. */
+static void take_last_line(int fd)
 {
+    char text[sizeof(fuse_said)];
+    off_t end = lseek(fd, 0, SEEK_END);
+    off_t start = end < (off_t)sizeof(text) ? 0 : end - (off_t)sizeof(text) + 1;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, start);
+
+    while (n > 0 && text[n - 1] == '\n')
+        n--;
+    if (n <= 0)
+        return;
+    text[n] = '\0';
+    const char *newline = strrchr(text, '\n');
+    snprintf(fuse_said, sizeof(fuse_said), "%s", newline ? newline + 1 : text);
+}
+
+/* Where we may not mount, libfuse has fusermount3 do it, which writes on stderr itself: why it
+ * did not, or what it did not like although it did.  It is heard to its end. */
+static int mount_hearing(struct foldfs *fs)
+{
+    CLEANUP_CLOSE int heard = memfd_create("fusermount3", MFD_CLOEXEC);
+    CLEANUP_CLOSE int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    bool hearing = heard >= 0 && saved >= 0 && dup2(heard, STDERR_FILENO) >= 0;
+
     fuse_said[0] = '\0';
     fuse_collecting = true;
     int r = fuse_session_mount(fs->session, fs->options->mountpoint);
     fuse_collecting = false;
-    return r == 0 ? OPTIONS_RUN : cannot_mount(fs);
+    if (hearing) {
+        dup2(saved, STDERR_FILENO);
+        take_last_line(heard);
+    }
+    return r;
+}
+
+static enum options_result mount_session(struct foldfs *fs)
+{
+    if (mount_hearing(fs) < 0)
+        return cannot_mount(fs);
+    if (fuse_said[0])
+        say_later(LOG_WARNING, "%s", fuse_said);
+    return OPTIONS_RUN;
 }
 
 static enum options_result serve(struct foldfs *fs)
@@ -429,7 +514,9 @@ static void close_all(struct foldfs *fs)
 enum options_result session_run(const struct options *options, void (*ready)(void *ctx),
                                 void *ctx)
 {
-    struct foldfs fs = {.options = options, .root_fd = -1, .ready = ready, .ready_ctx = ctx};
+    struct ready_call call = {ready, ctx};
+    struct foldfs fs = {
+        .options = options, .root_fd = -1, .ready = mount_answers, .ready_ctx = &call};
 
     creds_start();
     block_signals(SIG_BLOCK);
@@ -443,5 +530,6 @@ enum options_result session_run(const struct options *options, void (*ready)(voi
     if (result == OPTIONS_RUN)
         result = run_mounted(&fs);
     close_all(&fs);
+    forget_later();
     return result;
 }

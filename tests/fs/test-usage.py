@@ -302,6 +302,17 @@ def no_permission_to_mount(place):
 
 
 @bad.test
+def no_permission_where_dev_fuse_is_open_to_all(place):
+    """As udev makes /dev/fuse: it is fusermount3 that refuses, and says why.  That the index would
+    be kept in memory does not matter then."""
+    script = ('mount -t tmpfs tmpfs /dev && mknod -m 666 /dev/null c 1 3 &&'
+              ' mknod -m 666 /dev/fuse c 10 229 &&'
+              f' exec setpriv --reuid {ALICE.uid} --regid {ALICE.gid} --clear-groups "$@"')
+    place.refuse(FAILED, [place.point, 'fusermount3: '], place.source, place.point,
+                 before=('unshare', '-m', 'sh', '-c', script, 'sh'))
+
+
+@bad.test
 def foreground_refuses_alike(place):
     place.refuse(FAILED, ['SOURCE', '/no/such'], '-f', *place.options(), '/no/such', place.point)
     place.refuse(USAGE, ['frobnicate'], '-f', *place.options('frobnicate'), place.source,
@@ -450,6 +461,19 @@ def lazy_umount_serves_until_the_last_descriptor(place):
         expect_equal(file.read(), b'late')
     wait_until_gone(pid)
     os.unlink(os.path.join(place.source, 'made'))
+
+
+@good.test
+def started_with_closed_standard_streams(place):
+    """No file of the daemon's may come to stand at 0, 1 or 2, where streams are expected."""
+    status, _, _, _ = place.run(*place.options(), place.source, place.point,
+                                before=('sh', '-c', 'exec "$@" <&- >&- 2>&-', 'sh'))
+    try:
+        expect_equal(status, 0, 'exit status')
+        os.stat(os.path.join(place.point, 'FILE'))
+        expect_equal(sorted(os.listdir(place.point)), sorted(os.listdir(place.source)))
+    finally:
+        mounted.unmount_all_under(place.point)
 
 
 @good.test

@@ -58,7 +58,7 @@ def usage_options():
 
 def messages():
     """{format of a line that the program can say: file}."""
-    call = re.compile(rf'\b(?:say\(\s*OPTIONS_\w+,|log_line\([^;"]*?,)\s*((?:{C_STRING}\s*)+)')
+    call = re.compile(rf'\b(?:say\(\s*OPTIONS_\w+,|(?:log_line|say_later)\([^;"]*?,)\s*((?:{C_STRING}\s*)+)')
     found = {}
     for path in glob.glob(os.path.join(TOP, 'src', '**', '*.c'), recursive=True):
         with open(path, encoding='utf-8') as file:
