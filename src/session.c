@@ -343,6 +343,8 @@ static enum options_result open_tree(struct foldfs *fs)
         r = slots_new(1, &fs->files);
     if (r == 0)
         r = slots_new(1, &fs->dirs);
+    if (r == 0)
+        r = deadline_pool_new(&fs->helpers);
     if (r < 0)
         return failed("SOURCE", options->source, r);
     int root_fd = fcntl(fs->root_fd, F_DUPFD_CLOEXEC, 0);
@@ -499,6 +501,7 @@ static void close_all(struct foldfs *fs)
 {
     if (fs->session)
         fuse_session_destroy(fs->session);
+    deadline_pool_free(fs->helpers);
     fs_close_files(fs);
     dir_close_all(fs);
     node_table_free(fs->nodes);

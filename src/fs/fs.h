@@ -18,6 +18,7 @@
 #include "backing/fsys.h"
 #include "coherence/scan.h"
 #include "coherence/watch.h"
+#include "fs/deadline.h"
 #include "fs/fuse.h"
 #include "fs/node.h"
 #include "fs/reach.h"
@@ -35,7 +36,10 @@ struct foldfs {
     struct reach_cache *reach;
     struct slots *files; /* open files */
     struct slots *dirs;  /* open directories */
+    struct deadline_pool *helpers;
     struct fuse_session *session;
+    _Atomic uint64_t shown_dev;       /* of the mount, once needed; see walk.c */
+    _Atomic uint64_t caseonly_unseen; /* see caseonly.c */
     /* Set by ops_init(), when the kernel has said what it can do: */
     bool passthrough;
     bool kill_flag;           /* kill_suidgid of a request can be believed */

@@ -9,9 +9,11 @@
 
 #include <string.h>
 
+#include "fs/caseonly.h"
 #include "fs/namelock.h"
 #include "fs/resolve.h"
 
+/* How the name was found: enum index_match, or a negative errno. */
 static int look_up(struct foldfs *fs, const struct target *target,
                    struct found_entry *ret_found)
 {
@@ -23,8 +25,9 @@ static int look_up(struct foldfs *fs, const struct target *target,
         return r;
     if (found.match == INDEX_ABSENT)
         return -ENOENT;
-    return fs_find_entry(fs, target->parent, target->dir.fd, found.name.bytes, &found.st,
-                         ret_found);
+    r = fs_find_entry(fs, target->parent, target->dir.fd, found.name.bytes, &found.st,
+                      ret_found);
+    return r < 0 ? r : (int)found.match;
 }
 
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -33,8 +36,14 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct found_entry found;
     struct foldfs *fs = fs_begin_looking(req);
 
-    if (fs && target_get(fs, req, parent, name, &target))
-        fs_reply_entry(fs, req, look_up(fs, &target, &found), &found);
+    if (!fs || !target_get(fs, req, parent, name, &target))
+        return;
+    int r = look_up(fs, &target, &found);
+    if (r == INDEX_VARIANT && caseonly_is_meant(fs, req, &target)) {
+        node_forget(fs->nodes, found.node, 1);
+        r = -ENOENT;
+    }
+    fs_reply_entry(fs, req, r, &found);
 }
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)

@@ -117,8 +117,6 @@ static struct node *node_free(struct node_table *table, struct node *node)
 {
     struct node *parent = node->place ? node->place->parent : NULL;
 
-    if (node->id != NODE_ROOT_ID)
-        slots_remove(table->slots, node->id);
     reach_forget(table->fs, node);
     if (node_is_dir(node))
         index_dir_release(atomic_load(&node->dir));
@@ -153,14 +151,24 @@ struct node *node_get(struct node_table *table, uint64_t id)
     return id == NODE_ROOT_ID ? table->root : slots_get(table->slots, id);
 }
 
-/* With the lock held: takes NODE out of the hash if nothing refers to it. */
-static bool unhash_if_unused(struct node_table *table, struct node *node)
+struct node *node_get_pinned(struct node_table *table, uint64_t id)
+{
+    LOCK_FOR_SCOPE(&table->lock);
+    struct node *node = node_get(table, id);
+    if (node)
+        node_pin(node);
+    return node;
+}
+
+/* With the lock held: takes NODE out of the table if nothing refers to it. */
+static bool remove_if_unused(struct node_table *table, struct node *node)
 {
     if (node->nlookup > 0 || atomic_load(&node->pins) > 0)
         return false;
     if (node->hashed)
         HASH_DEL(table->by_inode, node);
     node->hashed = false;
+    slots_remove(table->slots, node->id);
     return true;
 }
 
@@ -172,7 +180,7 @@ static void free_chain(struct node_table *table, struct node *node)
         if (parent) {
             LOCK_FOR_SCOPE(&table->lock);
             atomic_fetch_sub(&parent->pins, 1);
-            if (!unhash_if_unused(table, parent))
+            if (!remove_if_unused(table, parent))
                 parent = NULL;
         }
         node = parent;
@@ -186,7 +194,7 @@ void node_forget(struct node_table *table, struct node *node, uint64_t count)
         if (node->id == NODE_ROOT_ID)
             return;
         node->nlookup -= count < node->nlookup ? count : node->nlookup;
-        if (!unhash_if_unused(table, node))
+        if (!remove_if_unused(table, node))
             return;
     }
     free_chain(table, node);
@@ -197,7 +205,7 @@ void node_unpin(struct node_table *table, struct node *node)
     {
         LOCK_FOR_SCOPE(&table->lock);
         atomic_fetch_sub(&node->pins, 1);
-        if (!unhash_if_unused(table, node))
+        if (!remove_if_unused(table, node))
             return;
     }
     free_chain(table, node);

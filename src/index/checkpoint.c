@@ -16,7 +16,6 @@
  */
 #include "index/internal.h"
 
-#include <time.h>
 #include <utlist.h>
 
 #include "log.h"
@@ -116,11 +115,8 @@ int checkpoint_snapshot(struct index *index, enum checkpoint_kind kind, uint64_t
     struct index_dir *list = NULL, *next;
     uint64_t epoch;
 
-    if (index->settle) {
-        if (kind == CHECKPOINT_CLOSING) /* no stamp is younger then */
-            nanosleep(&(struct timespec){.tv_nsec = TOLD_WITHIN_NS}, NULL);
+    if (index->settle)
         index->settle(index->settle_ctx);
-    }
     int r = number_next(index, &epoch);
     if (r < 0)
         return r;

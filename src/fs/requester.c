@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * requester.c - what the thread that waits for a request's answer is doing.
+ *
+ * /proc/TID/syscall (proc(5)) gives the number and the arguments of the system call in which a
+ * thread waits, to those who may trace it.  The numbers are those of our own architecture: a
+ * 32-bit program's do not match, and those that it has for other calls are none in which names
+ * are looked up.  A request through io_uring comes from within another call, or from a thread
+ * of the kernel's.
+ */
+#include "fs/requester.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "common.h"
+
+#define ARGUMENTS 6
+
+/* A system call as /proc shows it. */
+struct call {
+    long number;
+    uint64_t args[ARGUMENTS];
+};
+
+static int read_call(pid_t tid, struct call *ret_call)
+{
+    char path[64], text[256];
+
+    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)tid);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return -errno;
+    text[n] = '\0';
+    uint64_t *a = ret_call->args;
+    int got =
+        sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
+               &ret_call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]);
+    return got == 1 + ARGUMENTS && ret_call->number >= 0 ? 0 : -ENODATA;
+}
+
+enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
+{
+    struct call call;
+
+    if (tid <= 0 || read_call(tid, &call) < 0)
+        return REQUESTER_UNSEEN;
+    switch (call.number) {
+#ifdef SYS_rename
+    case SYS_rename:
+        *ret_call = (struct rename_call){AT_FDCWD, AT_FDCWD, call.args[0], call.args[1], 0};
+        return REQUESTER_RENAMES;
+#endif
+#ifdef SYS_renameat
+    case SYS_renameat:
+#endif
+    case SYS_renameat2:
+        *ret_call = (struct rename_call){
+            .old_dirfd = (int)call.args[0],
+            .old_path = call.args[1],
+            .new_dirfd = (int)call.args[2],
+            .new_path = call.args[3],
+            .flags = call.number == SYS_renameat2 ? (unsigned int)call.args[4] : 0,
+        };
+        return REQUESTER_RENAMES;
+    case SYS_io_uring_enter:
+        return REQUESTER_UNSEEN;
+    default:
+        return REQUESTER_ELSEWHERE;
+    }
+}
+
+int requester_read_path(pid_t tid, uint64_t address, char ret_path[PATH_MAX])
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char path[PATH_MAX];
+
+    for (size_t len = 0; len < sizeof(path);) {
+        size_t rest = page - (address + len) % page; /* the next page may not be there */
+        struct iovec local = {.iov_base = path + len,
+                              .iov_len = rest < sizeof(path) - len ? rest : sizeof(path) - len};
+        /* An address of another process, not a pointer of ours. */
+        struct iovec remote = {.iov_base = (void *)(uintptr_t)(address + len), // NOLINT
+                               .iov_len = local.iov_len};
+        ssize_t n = process_vm_readv(tid, &local, 1, &remote, 1, 0);
+        if (n <= 0)
+            return n < 0 ? -errno : -EFAULT;
+        if (memchr(path + len, '\0', (size_t)n)) {
+            memcpy(ret_path, path, len + strlen(path + len) + 1);
+            return 0;
+        }
+        len += (size_t)n;
+    }
+    return -ENAMETOOLONG;
+}
