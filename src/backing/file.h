@@ -33,6 +33,10 @@ int file_open_handle(int mount_fd, const struct file_handle_buffer *handle, int 
 /* Opens anew, with FLAGS, the file that FD (may be O_PATH) is open on. */
 int file_reopen(int fd, int flags, int *ret_fd);
 
+/* The extended attribute XATTR of FD's file (FD may be O_PATH), into VALUE of SIZE bytes; only
+ * its length if SIZE is 0. */
+int file_get_xattr(int fd, const char *xattr, void *value, size_t size, size_t *ret_len);
+
 /* "/proc/self/fd/FD": the file that FD is open on, for calls that only take a path. */
 #define FILE_PROC_PATH_MAX sizeof("/proc/self/fd/2147483648")
 const char *file_proc_path(int fd, char buffer[FILE_PROC_PATH_MAX]);

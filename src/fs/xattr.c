@@ -49,8 +49,8 @@ static void reply_real_name(struct foldfs *fs, fuse_req_t req, struct reached *d
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     REACHED_PUT struct reached reached = {0};
-    char path[FILE_PROC_PATH_MAX];
     struct foldfs *fs = fs_begin_looking(req);
+    size_t len;
 
     if (!fs || !fs_reach(fs, req, ino, &reached))
         return;
@@ -64,11 +64,11 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
         fs_reply(req, -ENOMEM);
         return;
     }
-    ssize_t n = getxattr(file_proc_path(reached.fd, path), name, value, size);
-    if (n < 0)
-        fs_reply(req, -errno);
+    int r = file_get_xattr(reached.fd, name, value, size, &len);
+    if (r < 0)
+        fs_reply(req, r);
     else
-        reply_value(req, value, (size_t)n, size);
+        reply_value(req, value, len, size);
 }
 
 /* Takes the names in `trusted.` out of LIST; returns its new length. */
