@@ -227,27 +227,45 @@ void fs_close_files(struct foldfs *fs)
     slots_free(fs->files);
 }
 
-void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+/* Opens NODE's file anew by way of a descriptor on it. */
+static int open_by_reaching(struct foldfs *fs, fuse_req_t req, struct node *node, int flags,
+                            const struct fuse_file_info *fi, int *ret_fd, struct statx *ret_st)
 {
     REACHED_PUT struct reached reached = {0};
+    CLEANUP_CLOSE int fd = -1;
+
+    int r = reach_get(fs, node, &reached);
+    if (r == 0 && flags & O_TRUNC && fs_must_kill(fs, req, fi))
+        r = fs_act_clearing_setid(req, reached.fd);
+    if (r < 0)
+        return r;
+    r = file_reopen(reached.fd, flags, &fd);
+    if (reach_made_room(fs, r))
+        r = file_reopen(reached.fd, flags, &fd);
+    if (r == 0)
+        r = file_stat(fd, "", ret_st);
+    if (r == 0)
+        *ret_fd = STEAL_FD(fd);
+    return r;
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    int flags = (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC;
     CLEANUP_CLOSE int fd = -1;
     struct open_file *file;
     struct statx st;
     struct foldfs *fs = fs_begin(req);
+    struct node *node = fs ? fs_node(fs, req, ino) : NULL;
 
-    if (!fs || !fs_reach(fs, req, ino, &reached))
+    if (!node)
         return;
-    int r = 0;
-    if (fi->flags & O_TRUNC && fs_must_kill(fs, req, fi))
-        r = fs_act_clearing_setid(req, reached.fd);
+    /* What truncates must know before that it is the right file. */
+    int r = flags & O_TRUNC ? -EOPNOTSUPP : reach_open_handle(node, flags, &fd, &st);
+    if (r < 0)
+        r = open_by_reaching(fs, req, node, flags, fi, &fd, &st);
     if (r == 0)
-        r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
-    if (reach_made_room(fs, r))
-        r = file_reopen(reached.fd, (fi->flags & ~FLAGS_DROPPED) | O_CLOEXEC, &fd);
-    if (r == 0)
-        r = file_stat(fd, "", &st);
-    if (r == 0)
-        r = open_file_new(fs, req, reached.node, fd, &st, fi, &file);
+        r = open_file_new(fs, req, node, fd, &st, fi, &file);
     if (r < 0) {
         fs_reply(req, r);
         return;
@@ -340,7 +358,7 @@ static void reply_create(struct foldfs *fs, fuse_req_t req, struct node *node,
         fs_reply(req, r);
         return;
     }
-    fs_entry(fs, node, st, &entry);
+    fs_entry(fs, node, st, INDEX_EXACT, &entry);
     if (fuse_reply_create(req, &entry, fi) < 0) {
         open_file_free(fs, req, file);
         node_forget(fs->nodes, node, 1);

@@ -131,13 +131,32 @@ static bool get_held(struct foldfs *fs, struct node *node, struct reached *ret_r
     return true;
 }
 
-static int open_by_node_handle(const struct node *node, int *ret_fd)
+static int open_by_handle(const struct node *node, int flags, int *ret_fd)
 {
     struct file_handle_buffer handle = {.bytes = node->handle_bytes, .type = node->handle_type};
 
     memcpy(handle.data, node->handle, node->handle_bytes);
-    return file_open_handle(node->key.fsys->mount_fd, &handle, O_PATH | O_CLOEXEC | O_NOFOLLOW,
-                            ret_fd);
+    return file_open_handle(node->key.fsys->mount_fd, &handle, flags, ret_fd);
+}
+
+/* O_NONBLOCK: if the handle leads to a FIFO by now, that must not be waited for. */
+int reach_open_handle(const struct node *node, int flags, int *ret_fd, struct statx *ret_st)
+{
+    CLEANUP_CLOSE int fd = -1;
+    struct statx st;
+
+    if (node->handle_bytes == 0)
+        return -EOPNOTSUPP;
+    int r = open_by_handle(node, flags | O_NONBLOCK, &fd);
+    if (r == 0)
+        r = file_stat(fd, "", &st);
+    if (r < 0)
+        return r;
+    if (!node_is(node, &st))
+        return -ESTALE;
+    *ret_fd = STEAL_FD(fd);
+    *ret_st = st;
+    return 0;
 }
 
 /* Levels of a tree; more than that is a circle, of directories that were moved behind the
@@ -204,8 +223,8 @@ static int open_node(struct foldfs *fs, struct node *node, int *ret_fd)
     CLEANUP_CLOSE int fd = -1;
     struct statx st;
 
-    int r =
-        node->handle_bytes > 0 ? open_by_node_handle(node, &fd) : open_by_place(fs, node, &fd);
+    int r = node->handle_bytes > 0 ? open_by_handle(node, O_PATH | O_CLOEXEC | O_NOFOLLOW, &fd)
+                                   : open_by_place(fs, node, &fd);
     if (r == -ESTALE) /* the inode's number may be another's by now */
         node_unhash(fs->nodes, node);
     if (r < 0)

@@ -31,6 +31,11 @@ struct reached {
 int reach_get(struct foldfs *fs, struct node *node, struct reached *ret_reached);
 void reach_put(struct reached *reached);
 
+/* Opens NODE's file with FLAGS by its handle, so that no descriptor is borrowed for it.  For
+ * files; whatever the error, reach_get() and file_reopen() may still succeed: no handle, a
+ * lease that the open has to wait for, no descriptor left. */
+int reach_open_handle(const struct node *node, int flags, int *ret_fd, struct statx *ret_st);
+
 /* NODE's file has lost its last name: the descriptor that REACHED borrowed is kept for O_PATH
  * descriptors of programs, which go on, until the kernel forgets the node or too many such
  * files are kept. */
