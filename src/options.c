@@ -49,8 +49,11 @@ static const char usage_text[] =
     "    -o index=DIR|memory    where the index of names is [/var/lib/foldfs/ID]\n"
     "    -o passthrough=auto|on|off\n"
     "                           file contents by way of the kernel alone [auto]\n"
+    "    -o cache=strict|fast|auto\n"
+    "                           names that the kernel may keep: those of directories\n"
+    "                           [strict], or all that are exact\n"
     "    -o attr_timeout=S      seconds that the kernel may keep attributes [1]\n"
-    "    -o entry_timeout=S     the same for names of directories [1]\n"
+    "    -o entry_timeout=S     the same for names [1]\n"
     "    -o threads=N           threads that serve requests\n"
     "    -o allow_other         others than the one who mounts may use it [if root]\n"
     "\n"
@@ -74,7 +77,8 @@ static enum options_result say(enum options_result result, const char *format, .
 /* What fuse_opt fills in; strings are allocated. */
 struct raw {
     char *source, *mountpoint;
-    char *lookup, *index, *passthrough, *attr_timeout, *entry_timeout, *threads, *without;
+    char *lookup, *index, *passthrough, *cache, *attr_timeout, *entry_timeout, *threads,
+        *without;
     int foreground, debug, help, version;
     int allow_other;
     char *surplus;
@@ -87,6 +91,7 @@ static void raw_free(struct raw *raw)
     free(raw->lookup);
     free(raw->index);
     free(raw->passthrough);
+    free(raw->cache);
     free(raw->attr_timeout);
     free(raw->entry_timeout);
     free(raw->threads);
@@ -111,6 +116,7 @@ static const struct fuse_opt specs[] = {
     OPTION("lookup=%s", lookup),
     OPTION("index=%s", index),
     OPTION("passthrough=%s", passthrough),
+    OPTION("cache=%s", cache),
     OPTION("attr_timeout=%s", attr_timeout),
     OPTION("entry_timeout=%s", entry_timeout),
     OPTION("threads=%s", threads),
@@ -245,6 +251,8 @@ static enum options_result take_values(const struct raw *raw, struct options *op
         {"fold", LOOKUP_FOLD}, {"exact", LOOKUP_EXACT}, {0}};
     static const struct choice passthroughs[] = {
         {"auto", PASSTHROUGH_AUTO}, {"on", PASSTHROUGH_ON}, {"off", PASSTHROUGH_OFF}, {0}};
+    static const struct choice caches[] = {
+        {"auto", CACHE_AUTO}, {"strict", CACHE_STRICT}, {"fast", CACHE_FAST}, {0}};
 
     int lookup = choose(raw->lookup, lookups, LOOKUP_FOLD);
     if (lookup < 0)
@@ -254,6 +262,10 @@ static enum options_result take_values(const struct raw *raw, struct options *op
     if (passthrough < 0)
         return bad_value("passthrough", raw->passthrough, "auto, on or off");
     options->passthrough = (enum passthrough_mode)passthrough;
+    int cache = choose(raw->cache, caches, CACHE_STRICT);
+    if (cache < 0)
+        return bad_value("cache", raw->cache, "auto, strict or fast");
+    options->cache = (enum cache_mode)cache;
     if (!parse_seconds(raw->attr_timeout, ATTR_TIMEOUT_S, &options->attr_timeout))
         return bad_value("attr_timeout", raw->attr_timeout, "seconds");
     if (!parse_seconds(raw->entry_timeout, ENTRY_TIMEOUT_S, &options->entry_timeout))

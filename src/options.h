@@ -31,14 +31,22 @@ struct without {
     bool watch; /* fanotify */
 };
 
+/* Which names the kernel may keep. */
+enum cache_mode {
+    CACHE_AUTO,
+    CACHE_STRICT, /* those of directories */
+    CACHE_FAST,   /* all that are exact; else refuse to start */
+};
+
 struct options {
     char *source;     /* absolute, without symlinks */
     char *mountpoint; /* likewise */
     char *index;      /* directory; NULL: the default one; "memory" */
     enum lookup_mode lookup;
     enum passthrough_mode passthrough;
+    enum cache_mode cache;
     double attr_timeout;  /* seconds that the kernel may cache attributes */
-    double entry_timeout; /* the same for the names of directories */
+    double entry_timeout; /* the same for names, as far as it may keep them */
     unsigned threads;     /* that serve requests, at most */
     bool foreground;
     bool debug;

@@ -26,6 +26,7 @@
 #include "backing/case.h"
 #include "common.h"
 #include "fs/behind.h"
+#include "fs/dentries.h"
 #include "fs/dir.h"
 #include "fs/fs.h"
 #include "fs/open.h"
@@ -475,13 +476,17 @@ static enum options_result run_mounted(struct foldfs *fs)
 
     if (result != OPTIONS_RUN)
         return result;
+    int r = dentries_start(fs);
     block_signals(SIG_UNBLOCK);
-    if (fuse_set_signal_handlers(fs->session) == 0) {
+    if (r < 0) {
+        result = failed("serving", fs->options->mountpoint, r);
+    } else if (fuse_set_signal_handlers(fs->session) == 0) {
         result = serve(fs);
         fuse_remove_signal_handlers(fs->session);
     } else {
         result = failed("signal handlers for", fs->options->mountpoint, -errno);
     }
+    dentries_stop(fs);
     fuse_session_unmount(fs->session);
     return result;
 }

@@ -41,7 +41,8 @@ static int create_entry(struct foldfs *fs, const struct target *target, make_fn 
     r = file_stat(target->dir.fd, target->name, &st);
     if (r < 0)
         return r;
-    return fs_find_entry(fs, target->parent, target->dir.fd, target->name, &st, ret_found);
+    return fs_find_entry(fs, target->parent, target->dir.fd, target->name, &st, INDEX_EXACT,
+                         ret_found);
 }
 
 static int create_locked(struct foldfs *fs, const struct target *target, make_fn make,

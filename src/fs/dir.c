@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "fs/dentries.h"
 
 /* Bytes of entries read ahead; some thousand names. */
 #define DENTS_BUFFER 65536
@@ -228,14 +229,14 @@ static void look_entry_up(struct listing *listing, const struct dirent64 *entry,
         .attr = {.st_ino = fsys_shown_ino(dir->node->key.fsys, entry->d_ino),
                  .st_mode = (mode_t)DTTOIF(entry->d_type)},
     };
-    /* strict: the kernel keeps the names of directories only; to look up others were for
-     * nothing. */
-    if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN)
+    /* To look up what the kernel does not keep were for nothing. */
+    if (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN &&
+        !dentries_are_kept(listing->fs))
         return;
     if (is_dot(entry->d_name) || file_stat(dir->fd, entry->d_name, &st) < 0 ||
         node_look_up(listing->fs->nodes, dir->node, dir->fd, entry->d_name, &st, &node) < 0)
         return;
-    fs_entry(listing->fs, node, &st, ret_param);
+    fs_entry(listing->fs, node, &st, INDEX_EXACT, ret_param);
     listing->looked_up[listing->looked_up_count++] = node;
 }
 

@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 
 #include "common.h"
+#include "fs/dentries.h"
 #include "fs/resolve.h"
 
 static struct foldfs *begin_as(fuse_req_t req, int (*act)(uid_t uid, gid_t gid))
@@ -90,22 +91,22 @@ void fs_attr(const struct node *node, const struct statx *st, struct stat *ret_a
 }
 
 void fs_entry(const struct foldfs *fs, const struct node *node, const struct statx *st,
-              struct fuse_entry_param *ret_entry)
+              enum index_match match, struct fuse_entry_param *ret_entry)
 {
     *ret_entry = (struct fuse_entry_param){
         .ino = node->id,
         .attr_timeout = fs->options->attr_timeout,
-        .entry_timeout = node_is_dir(node) ? fs->options->entry_timeout : 0,
+        .entry_timeout = dentries_timeout(fs, node, match),
     };
     fs_attr(node, st, &ret_entry->attr);
 }
 
 int fs_find_entry(struct foldfs *fs, struct node *parent, int dir_fd, const char *name,
-                  const struct statx *st, struct found_entry *ret_found)
+                  const struct statx *st, enum index_match match, struct found_entry *ret_found)
 {
     int r = node_look_up(fs->nodes, parent, dir_fd, name, st, &ret_found->node);
     if (r == 0)
-        fs_entry(fs, ret_found->node, st, &ret_found->param);
+        fs_entry(fs, ret_found->node, st, match, &ret_found->param);
     return r;
 }
 

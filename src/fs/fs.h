@@ -18,6 +18,8 @@
 #include "backing/fsys.h"
 #include "coherence/scan.h"
 #include "coherence/watch.h"
+#include <pthread.h>
+
 #include "fs/deadline.h"
 #include "fs/fuse.h"
 #include "fs/node.h"
@@ -40,6 +42,13 @@ struct foldfs {
     struct fuse_session *session;
     _Atomic uint64_t shown_dev;       /* of the mount, once needed; see walk.c */
     _Atomic uint64_t caseonly_unseen; /* see caseonly.c */
+    /* Which names the kernel may keep: see dentries.c. */
+    _Atomic bool may_be_fast;
+    _Atomic bool mounted_inside;
+    _Atomic int64_t mounted_inside_ns; /* since when, CLOCK_MONOTONIC */
+    pthread_t mounts_thread;
+    int mounts_stop_fd[2];
+    bool mounts_watched;
     /* Set by ops_init(), when the kernel has said what it can do: */
     bool passthrough;
     bool kill_flag;           /* kill_suidgid of a request can be believed */
@@ -71,13 +80,13 @@ void fs_reply(fuse_req_t req, int r);
 /* What FUSE is told of a file. */
 void fs_attr(const struct node *node, const struct statx *st, struct stat *ret_attr);
 
-/* What FUSE is told of a name that leads to NODE: attributes and how long to believe both.
- * strict: names of directories for the entry timeout, since the kernel has one dentry for a
- * directory; all others are asked for at every use. */
+/* What FUSE is told of a name that leads to NODE and was found as MATCH: attributes and how
+ * long to believe both. */
 void fs_entry(const struct foldfs *fs, const struct node *node, const struct statx *st,
-              struct fuse_entry_param *ret_entry);
+              enum index_match match, struct fuse_entry_param *ret_entry);
 
-/* The answer to a request that made or found NAME in PARENT (open as DIR_FD), whose stat is ST;
+/* The answer to a request that made or found, as MATCH, the entry NAME in PARENT (open as
+ * DIR_FD), whose stat is ST;
  * its node has one kernel reference more.  To be called under the name lock; the answer goes
  * out after that is free (fs_reply_entry), since it wakes a caller whose next request may want
  * it. */
@@ -86,7 +95,8 @@ struct found_entry {
     struct fuse_entry_param param;
 };
 int fs_find_entry(struct foldfs *fs, struct node *parent, int dir_fd, const char *name,
-                  const struct statx *st, struct found_entry *ret_found);
+                  const struct statx *st, enum index_match match,
+                  struct found_entry *ret_found);
 
 /* Answers with an errno if R is negative, else with FOUND. */
 void fs_reply_entry(struct foldfs *fs, fuse_req_t req, int r, const struct found_entry *found);

@@ -26,7 +26,7 @@ static int look_up(struct foldfs *fs, const struct target *target,
     if (found.match == INDEX_ABSENT)
         return -ENOENT;
     r = fs_find_entry(fs, target->parent, target->dir.fd, found.name.bytes, &found.st,
-                      ret_found);
+                      found.match, ret_found);
     return r < 0 ? r : (int)found.match;
 }
 

@@ -358,7 +358,7 @@ static void reply_create(struct foldfs *fs, fuse_req_t req, struct node *node,
         fs_reply(req, r);
         return;
     }
-    fs_entry(fs, node, st, &entry);
+    fs_entry(fs, node, st, INDEX_EXACT, &entry);
     if (fuse_reply_create(req, &entry, fi) < 0) {
         open_file_free(fs, req, file);
         node_forget(fs->nodes, node, 1);

@@ -11,6 +11,7 @@
 #include "fs/attr.h"
 #include "fs/create.h"
 #include "fs/data.h"
+#include "fs/dentries.h"
 #include "fs/dir.h"
 #include "fs/fs.h"
 #include "fs/ioctl.h"
@@ -92,6 +93,12 @@ static void init_passthrough(struct foldfs *fs, struct fuse_conn_info *conn)
 #endif
 }
 
+static void refuse(struct foldfs *fs)
+{
+    fs->refused = true;
+    fuse_session_exit(fs->session);
+}
+
 static void ops_init(void *userdata, struct fuse_conn_info *conn)
 {
     struct foldfs *fs = userdata;
@@ -120,8 +127,12 @@ static void ops_init(void *userdata, struct fuse_conn_info *conn)
         log_line(LOG_ERR,
                  "passthrough=on: this kernel or libfuse has no passthrough (Linux 6.9, "
                  "libfuse 3.17), or foldfs was not started by root");
-        fs->refused = true;
-        fuse_session_exit(fs->session);
+        refuse(fs);
+        return;
+    }
+    if (dentries_init(fs, conn) < 0) {
+        log_line(LOG_ERR, "cache=fast: this kernel cannot drop all names at once (Linux 6.16)");
+        refuse(fs);
         return;
     }
     fs->ready(fs->ready_ctx);

@@ -5,6 +5,7 @@
 #include "fs/remove.h"
 
 #include "common.h"
+#include "fs/dentries.h"
 #include "fs/namelock.h"
 #include "fs/resolve.h"
 #include "fs/victim.h"
@@ -30,6 +31,7 @@ static int remove_once(struct foldfs *fs, const struct target *target, struct in
         index_doubt(dir, found.name.bytes, found.name.len);
         return -EAGAIN;
     }
+    dentries_changed_by(fs, found.match);
     index_remove(dir, found.name.bytes, found.name.len);
     victim_removed(&victim);
     return 0;

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "fs/dentries.h"
 #include "fs/namelock.h"
 #include "fs/resolve.h"
 #include "fs/victim.h"
@@ -237,6 +238,8 @@ static int rename_changing(struct foldfs *fs, struct renaming *renaming)
         r = rename_entry_found(fs, renaming);
     if (r == 0 && !renaming->to.parent->key.fsys->handles)
         tell_nodes(fs, renaming);
+    dentries_changed_by(fs, renaming->source.match == INDEX_VARIANT ? INDEX_VARIANT
+                                                                    : renaming->dest.match);
     change_end(&renaming->to_change);
     change_end(&renaming->from_change);
     return r;

@@ -16,10 +16,15 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "common.h"
 
 #define ARGUMENTS 6
+
+/* How long a thread is given to fall asleep: a tenth of a second at most. */
+#define MOMENT_NS 50000
+#define MOMENTS   1000
 
 /* A system call as /proc shows it. */
 struct call {
@@ -27,23 +32,42 @@ struct call {
     uint64_t args[ARGUMENTS];
 };
 
-static int read_call(pid_t tid, struct call *ret_call)
+/* What is in /proc/TID/syscall; -EAGAIN if the thread is not asleep. */
+static int read_call_once(int fd, struct call *ret_call)
 {
-    char path[64], text[256];
+    char text[256];
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
-    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)tid);
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
     if (n < 0)
         return -errno;
     text[n] = '\0';
+    if (strncmp(text, "running", strlen("running")) == 0)
+        return -EAGAIN;
     uint64_t *a = ret_call->args;
     int got =
         sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
                &ret_call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]);
     return got == 1 + ARGUMENTS && ret_call->number >= 0 ? 0 : -ENODATA;
+}
+
+/* A thread that has just sent its request, or was woken by a signal, is not asleep yet, or for
+ * a moment; nor is one that waits for a processor. */
+static int read_call(pid_t tid, struct call *ret_call)
+{
+    const struct timespec moment = {.tv_nsec = MOMENT_NS};
+    char path[64];
+    int r = -EAGAIN;
+
+    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)tid);
+    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    for (int i = 0; i < MOMENTS && r == -EAGAIN; i++) {
+        if (i > 0)
+            nanosleep(&moment, NULL);
+        r = read_call_once(fd, ret_call);
+    }
+    return r;
 }
 
 enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)

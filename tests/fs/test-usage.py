@@ -135,7 +135,7 @@ def unknown_switch(place):
 
 @bad.test
 def bad_values(place):
-    for option, value in (('lookup', 'maybe'), ('lookup', ''), ('passthrough', 'yes'),
+    for option, value in (('lookup', 'maybe'), ('lookup', ''), ('passthrough', 'yes'), ('cache', 'quick'),
                           ('attr_timeout', 'soon'), ('attr_timeout', '-1'),
                           ('entry_timeout', '1x'), ('entry_timeout', 'nan'), ('threads', '0'),
                           ('threads', 'many'), ('threads', '-3'),
@@ -512,7 +512,7 @@ def read_only_by_option(place):
 
 @good.test
 def help_and_version(place):
-    for switch, words in (('--help', ('SOURCE', 'MOUNTPOINT', 'lookup=', 'index=', 'passthrough=',
+    for switch, words in (('--help', ('SOURCE', 'MOUNTPOINT', 'lookup=', 'index=', 'passthrough=', 'cache=',
                                       'attr_timeout=', 'entry_timeout=', 'threads=')),
                           ('--version', ('foldfs',))):
         status, out, err, _ = place.run(switch)
