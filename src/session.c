@@ -30,6 +30,7 @@
 #include "fs/dir.h"
 #include "fs/fs.h"
 #include "fs/open.h"
+#include "fs/walk.h"
 #include "log.h"
 #include "path.h"
 
@@ -476,6 +477,7 @@ static enum options_result run_mounted(struct foldfs *fs)
 
     if (result != OPTIONS_RUN)
         return result;
+    (void)walk_device(fs->options->mountpoint, &fs->shown_dev);
     int r = dentries_start(fs);
     block_signals(SIG_UNBLOCK);
     if (r < 0) {

@@ -30,10 +30,8 @@
 
 struct question {
     struct deadline_job job;
-    struct foldfs *fs;
-    pid_t tid;
+    struct walk_question walk;
     struct rename_call call;
-    const struct node *parent;
     struct index_name name;
     int answer; /* 1, 0, or a negative errno */
 };
@@ -48,22 +46,20 @@ static int find_answer(struct question *q)
 {
     char old_path[PATH_MAX], new_path[PATH_MAX], old_dir[PATH_MAX], new_dir[PATH_MAX];
     struct index_name old_last, new_last;
-    const struct walk_question walk = {
-        .fs = q->fs, .job = &q->job, .tid = q->tid, .parent = q->parent, .name = q->name.bytes};
 
-    int r = requester_read_path(q->tid, q->call.new_path, new_path);
+    int r = requester_read_path(q->walk.tid, q->call.new_path, new_path);
     if (r == 0)
-        r = requester_read_path(q->tid, q->call.old_path, old_path);
+        r = requester_read_path(q->walk.tid, q->call.old_path, old_path);
     if (r < 0)
         return r;
     if (!walk_split(old_path, old_dir, &old_last) || !walk_split(new_path, new_dir, &new_last))
         return 0;
     if (strcmp(new_last.bytes, q->name.bytes) != 0 || !is_other_spelling(&old_last, &q->name))
         return 0;
-    r = walk_leads_to_parent(&walk, q->call.new_dirfd, new_dir);
+    r = walk_leads_to_parent(&q->walk, q->call.new_dirfd, new_dir);
     if (r <= 0 || (q->call.old_dirfd == q->call.new_dirfd && strcmp(old_dir, new_dir) == 0))
         return r;
-    return walk_leads_to_parent(&walk, q->call.old_dirfd, old_dir);
+    return walk_leads_to_parent(&q->walk, q->call.old_dirfd, old_dir);
 }
 
 static void run(struct deadline_job *job)
@@ -89,10 +85,11 @@ static struct question *question_new(struct foldfs *fs, fuse_req_t req,
         return NULL;
     *q = (struct question){
         .job = {.run = run, .destroy = destroy, .uid = ctx->uid},
-        .fs = fs,
-        .tid = ctx->pid,
+        .walk = {.tid = ctx->pid,
+                 .dev = fs->shown_dev,
+                 .parent = target->parent->id,
+                 .name = q->name.bytes},
         .call = *call,
-        .parent = target->parent,
     };
     q->name.len = (uint8_t)target->len;
     memcpy(q->name.bytes, target->name, target->len + 1);

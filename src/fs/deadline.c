@@ -10,8 +10,7 @@
  * second thread: each user (by uid) has at most one job that is overdue.
  *
  * A job that is given up is the thread's own, which destroys it when it comes back, if ever.
- * What it may touch meanwhile is only its own; everything of the file system it touches between
- * deadline_enter() and deadline_leave(), which the pool's end waits for.
+ * It touches nothing but what is its own.
  *
  * Lock: one; nothing is called under it.
  */
@@ -25,11 +24,13 @@
 #include "backing/creds.h"
 #include "common.h"
 
-/* For all users together. */
-#define THREADS_MAX 16u
+/* Threads at work, and with those that are blocked. */
+#define THREADS_MAX     16u
+#define THREADS_MAX_ALL 128u
 
-/* A thread that sleeps at this age of its job is blocked by somebody. */
-#define BLOCKED_AFTER_NS 5000000
+/* A thread that sleeps at this age of its job is blocked by somebody; shorter, and it may only
+ * be that other threads of the same program map memory. */
+#define BLOCKED_AFTER_NS 50000000
 
 /* And this is too long for one that is only slow. */
 #define SLOW_AFTER_NS 1000000000
@@ -126,6 +127,16 @@ static void *work(void *arg)
     return NULL;
 }
 
+static unsigned count_overdue(struct deadline_pool *pool)
+{
+    const struct deadline_job *job;
+    unsigned n = 0;
+
+    DL_FOREACH (pool->running, job)
+        n += job->abandoned;
+    return n;
+}
+
 /* Is a thread free for one more job, or can one be started?  With the lock held. */
 static bool have_thread(struct deadline_pool *pool)
 {
@@ -136,13 +147,15 @@ static bool have_thread(struct deadline_pool *pool)
     DL_COUNT(pool->waiting, job, waiting);
     if (pool->idle > waiting)
         return true;
-    if (pool->threads >= THREADS_MAX)
-        return pool->threads > 0;
-    if (pthread_create(&thread, NULL, work, pool) == 0) {
+    unsigned blocked = count_overdue(pool), working = pool->threads - blocked;
+    if (working >= THREADS_MAX)
+        return true;
+    if (pool->threads < THREADS_MAX_ALL && pthread_create(&thread, NULL, work, pool) == 0) {
         pthread_detach(thread);
         pool->threads++;
+        working++;
     }
-    return pool->threads > 0;
+    return working > 0;
 }
 
 static bool has_overdue(struct deadline_pool *pool, uid_t uid)
@@ -214,40 +227,6 @@ int deadline_run(struct deadline_pool *pool, struct deadline_job *job)
     return -ETIMEDOUT;
 }
 
-bool deadline_enter(struct deadline_job *job)
-{
-    LOCK_FOR_SCOPE(&job->pool->lock);
-    if (job->pool->stop && job->inside == 0)
-        return false;
-    job->inside++;
-    return true;
-}
-
-void deadline_leave(struct deadline_job *job)
-{
-    LOCK_FOR_SCOPE(&job->pool->lock);
-    job->inside--;
-    pthread_cond_broadcast(&job->pool->finished);
-}
-
-bool deadline_is_awaited(struct deadline_job *job)
-{
-    LOCK_FOR_SCOPE(&job->pool->lock);
-    return !job->abandoned;
-}
-
-/* Is a job with the file system's structures?  With the lock held. */
-static bool anybody_inside(struct deadline_pool *pool)
-{
-    const struct deadline_job *job;
-
-    DL_FOREACH (pool->running, job) {
-        if (job->inside > 0)
-            return true;
-    }
-    return false;
-}
-
 void deadline_pool_free(struct deadline_pool *pool)
 {
     if (!pool)
@@ -255,8 +234,6 @@ void deadline_pool_free(struct deadline_pool *pool)
     pthread_mutex_lock(&pool->lock);
     pool->stop = true;
     pthread_cond_broadcast(&pool->asked);
-    while (anybody_inside(pool))
-        pthread_cond_wait(&pool->finished, &pool->lock);
     const struct timespec until = in_ns(now_ns() + END_WAIT_NS);
     while (pool->threads > 0 &&
            pthread_cond_timedwait(&pool->finished, &pool->lock, &until) != ETIMEDOUT)

@@ -12,7 +12,7 @@
 struct deadline_pool;
 
 /* What is to be done, as the first member of the caller's own structure, all zero but for run,
- * destroy and uid. */
+ * destroy and uid.  Whoever asked may be gone before it is: it has everything by value. */
 struct deadline_job {
     void (*run)(struct deadline_job *job);
     void (*destroy)(struct deadline_job *job); /* frees it, after run() or without */
@@ -22,26 +22,16 @@ struct deadline_job {
     struct deadline_job *prev, *next; /* waiting, or running */
     pid_t tid;                        /* of the thread that runs it; 0: none yet */
     bool finished, abandoned;
-    unsigned inside;
 };
 
 int deadline_pool_new(struct deadline_pool **ret_pool);
 
-/* No job of the pool is inside or ever will be.  Threads that are blocked for ever are left to
- * the end of the process.  NULL does nothing. */
+/* Threads that are blocked for ever are left to the end of the process.  NULL does nothing. */
 void deadline_pool_free(struct deadline_pool *pool);
 
 /* Runs JOB in another thread.  0: it ran, and the caller looks at its result and destroys it.
  * Else it is the pool's now: -ETIMEDOUT if it blocked for long, -EBUSY if another job for the
  * same user does or no thread is free.  Any thread, with no lock that a job may want. */
 int deadline_run(struct deadline_pool *pool, struct deadline_job *job);
-
-/* By run(), around what it does with the caller's structures; may nest.  False: it must not,
- * they are gone.  What is done inside must not block on others. */
-bool deadline_enter(struct deadline_job *job);
-void deadline_leave(struct deadline_job *job);
-
-/* Does anybody wait for JOB still? */
-bool deadline_is_awaited(struct deadline_job *job);
 
 #endif

@@ -40,7 +40,7 @@ struct foldfs {
     struct slots *dirs;  /* open directories */
     struct deadline_pool *helpers;
     struct fuse_session *session;
-    _Atomic uint64_t shown_dev;       /* of the mount, once needed; see walk.c */
+    uint64_t shown_dev;               /* of the mount, as programs see it; 0: not known */
     _Atomic uint64_t caseonly_unseen; /* see caseonly.c */
     /* Which names the kernel may keep: see dentries.c. */
     _Atomic bool may_be_fast;

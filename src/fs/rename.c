@@ -77,6 +77,8 @@ static int respell(struct renaming *renaming)
         return renaming->flags & RENAME_NOREPLACE ? -EEXIST : 0;
     if (renaming->flags & RENAME_EXCHANGE)
         return 0;
+    if (renaming->flags & RENAME_WHITEOUT)
+        return -EINVAL; /* it would be another spelling of the entry's name */
     int r = rename_to_absent(&renaming->from, old->bytes, to);
     if (r < 0)
         return r;

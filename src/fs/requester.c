@@ -3,10 +3,9 @@
  * requester.c - what the thread that waits for a request's answer is doing.
  *
  * /proc/TID/syscall (proc(5)) gives the number and the arguments of the system call in which a
- * thread waits, to those who may trace it.  The numbers are those of our own architecture: a
- * 32-bit program's do not match, and those that it has for other calls are none in which names
- * are looked up.  A request through io_uring comes from within another call, or from a thread
- * of the kernel's.
+ * thread waits, to those who may trace it.  A request through io_uring comes from within
+ * another call, or from a thread of the kernel's, which has no program counter, and may show
+ * the call of the one who started it.
  */
 #include "fs/requester.h"
 
@@ -26,10 +25,18 @@
 #define MOMENT_NS 50000
 #define MOMENTS   1000
 
+/* What 32-bit programs have for rename, renameat and renameat2 (i386).  Where they are numbers
+ * of ours, they are calls that look up no name. */
+#ifdef __x86_64__
+#define RENAME_32    38
+#define RENAMEAT_32  302
+#define RENAMEAT2_32 353
+#endif
+
 /* A system call as /proc shows it. */
 struct call {
     long number;
-    uint64_t args[ARGUMENTS];
+    uint64_t args[ARGUMENTS], sp, pc;
 };
 
 /* What is in /proc/TID/syscall; -EAGAIN if the thread is not asleep. */
@@ -44,10 +51,13 @@ static int read_call_once(int fd, struct call *ret_call)
     if (strncmp(text, "running", strlen("running")) == 0)
         return -EAGAIN;
     uint64_t *a = ret_call->args;
-    int got =
-        sscanf(text, "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64,
-               &ret_call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5]);
-    return got == 1 + ARGUMENTS && ret_call->number >= 0 ? 0 : -ENODATA;
+    int got = sscanf(text,
+                     "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64
+                     " %" SCNx64 " %" SCNx64,
+                     &ret_call->number, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5], &ret_call->sp,
+                     &ret_call->pc);
+    bool calls = got == 3 + ARGUMENTS && ret_call->number >= 0 && ret_call->pc != 0;
+    return calls ? 0 : -ENODATA;
 }
 
 /* A thread that has just sent its request, or was woken by a signal, is not asleep yet, or for
@@ -70,6 +80,15 @@ static int read_call(pid_t tid, struct call *ret_call)
     return r;
 }
 
+static bool has_flags(long number)
+{
+#ifdef RENAME_32
+    return number == SYS_renameat2 || number == RENAMEAT2_32;
+#else
+    return number == SYS_renameat2;
+#endif
+}
+
 enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
 {
     struct call call;
@@ -79,6 +98,9 @@ enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
     switch (call.number) {
 #ifdef SYS_rename
     case SYS_rename:
+#ifdef RENAME_32
+    case RENAME_32:
+#endif
         *ret_call = (struct rename_call){AT_FDCWD, AT_FDCWD, call.args[0], call.args[1], 0};
         return REQUESTER_RENAMES;
 #endif
@@ -86,12 +108,16 @@ enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
     case SYS_renameat:
 #endif
     case SYS_renameat2:
+#ifdef RENAME_32
+    case RENAMEAT_32:
+    case RENAMEAT2_32:
+#endif
         *ret_call = (struct rename_call){
             .old_dirfd = (int)call.args[0],
             .old_path = call.args[1],
             .new_dirfd = (int)call.args[2],
             .new_path = call.args[3],
-            .flags = call.number == SYS_renameat2 ? (unsigned int)call.args[4] : 0,
+            .flags = has_flags(call.number) ? (unsigned int)call.args[4] : 0,
         };
         return REQUESTER_RENAMES;
     case SYS_io_uring_enter:

@@ -1,27 +1,35 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * walk.c - in which directory of ours a requester's path ends, found out without a request to
- * our own mount: that might wait for the very thread that asks.
+ * walk.c - in which directory of ours a requester's path ends.
  *
- * The way is gone as the kernel goes it (path_resolution(7)), component by component, from the
- * requester's root, working directory or descriptor, which /proc leads to.  Outside of the
- * mount by system calls.  A directory of the mount is recognised by its device, and which one
- * it is by its file handle, which the kernel makes out of the nodeid (fs/fuse/inode.c:
- * fuse_encode_fh) without asking us.  From there on the way goes through the backing tree and
- * the index.
+ * The way is gone as the kernel goes it (path_resolution(7)), component by component, each by a
+ * system call, from the requester's root, working directory or descriptor, to which /proc
+ * leads: so mounts, bind mounts and other roots are what they are for the requester.  Symbolic
+ * links are read and their text walked, those of procfs as the requester would see them.
  *
- * Whatever is not certain is an error: "..", at the mount's root; directories that the kernel
- * does not know and so cannot have walked through; a path that comes by the very name that is
- * looked up, for then the look-up may be a step of the walk.
+ * The requester has just gone the same way, so that the kernel knows each directory and need
+ * not ask us (RESOLVE_CACHED).  If it does not keep them it asks, and another thread answers;
+ * if there is none, the one for whom we walk gives up waiting, and does.
+ *
+ * A directory of the mount is recognised by its device, and which one it is by its file handle,
+ * which the kernel makes out of the nodeid (fs/fuse/inode.c: fuse_encode_fh).
+ *
+ * A path that comes by the very name that is looked up proves nothing: the look-up may be that
+ * step.
  */
 #include "fs/walk.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
 
+#include "backing/fsys.h"
 #include "common.h"
-#include "fs/namelock.h"
-#include "fs/resolve.h"
 
 /* Symbolic links in one path, as the kernel has it. */
 #define LINKS_MAX 40
@@ -37,65 +45,36 @@
 /* Where a walk has come to. */
 struct walk {
     const struct walk_question *question;
-    struct node *node; /* a directory of ours, pinned; NULL: outside */
-    int fd;            /* outside: the directory (O_PATH) */
+    int fd; /* a directory (O_PATH); -1 before the first */
     unsigned links;
     char rest[2 * PATH_MAX]; /* of the path */
 };
 
-static void leave(struct walk *walk)
+static void go_to(struct walk *walk, int fd)
 {
-    struct deadline_job *job = walk->question->job;
-
-    if (walk->node && deadline_enter(job)) {
-        node_unpin(walk->question->fs->nodes, walk->node);
-        deadline_leave(job);
-    }
     if (walk->fd >= 0)
         close(walk->fd);
-    walk->node = NULL;
-    walk->fd = -1;
+    walk->fd = fd;
 }
 
-/* ---- outside ---- */
-
+/* Without a request to the file system. */
 static int stat_quietly(int fd, const char *name, struct statx *ret_st)
 {
     if (statx(fd, name,
               AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC,
-              STATX_TYPE | STATX_INO, ret_st) < 0)
+              STATX_TYPE | STATX_INO | STATX_MNT_ID, ret_st) < 0)
         return -errno;
     return 0;
 }
 
-/* The node with nodeid ID, pinned, or NULL. */
-static struct node *pin(const struct walk *walk, uint64_t id)
-{
-    struct deadline_job *job = walk->question->job;
-
-    if (!deadline_enter(job))
-        return NULL;
-    struct node *node = node_get_pinned(walk->question->fs->nodes, id);
-    deadline_leave(job);
-    return node;
-}
-
-/* The device of our mount, as programs see it. */
-static int mount_dev(struct foldfs *fs, uint64_t *ret_dev)
+int walk_device(const char *path, uint64_t *ret_dev)
 {
     struct statx st;
 
-    uint64_t dev = atomic_load(&fs->shown_dev);
-    if (dev != 0) {
-        *ret_dev = dev;
-        return 0;
-    }
-    int r = stat_quietly(AT_FDCWD, fs->options->mountpoint, &st);
-    if (r < 0)
-        return r;
-    *ret_dev = fsys_dev(&st);
-    atomic_store(&fs->shown_dev, *ret_dev);
-    return 0;
+    int r = stat_quietly(AT_FDCWD, path, &st);
+    if (r == 0)
+        *ret_dev = fsys_dev(&st);
+    return r;
 }
 
 /* The nodeid of FD, a directory of the mount. */
@@ -119,39 +98,37 @@ static int read_nodeid(int fd, uint64_t *ret_id)
     return 0;
 }
 
-/* WALK goes on at FD, a directory, which is taken over. */
-static int go_to(struct walk *walk, int fd)
+/* Is the walk in the look-up's directory?  1, 0 or a negative errno. */
+static int is_at_parent(const struct walk *walk)
 {
-    struct foldfs *fs = walk->question->fs;
     struct statx st;
-    uint64_t dev = 0, id = 0;
+    uint64_t id = 0;
 
-    leave(walk);
-    walk->fd = fd;
-    int r = stat_quietly(fd, "", &st);
-    if (r == 0)
-        r = mount_dev(fs, &dev);
-    if (r < 0 || fsys_dev(&st) != dev)
+    int r = stat_quietly(walk->fd, "", &st);
+    if (r < 0 || fsys_dev(&st) != walk->question->dev)
         return r;
-    r = read_nodeid(fd, &id);
-    if (r < 0)
-        return r;
-    struct node *node = pin(walk, id);
-    if (!node)
-        return -ESTALE;
-    leave(walk);
-    walk->node = node;
-    return 0;
+    r = read_nodeid(walk->fd, &id);
+    return r < 0 ? r : id == walk->question->parent;
 }
 
-/* WALK begins where /proc/TID/WHAT leads. */
-static int begin_at(struct walk *walk, const char *what)
+/* Opens /proc/TID/WHAT, a directory. */
+static int open_of_requester(const struct walk *walk, const char *what, int *ret_fd)
 {
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)walk->question->tid, what);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : go_to(walk, fd);
+    *ret_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? -errno : 0;
+}
+
+static int begin_at(struct walk *walk, const char *what)
+{
+    int fd = -1;
+
+    int r = open_of_requester(walk, what, &fd);
+    if (r == 0)
+        go_to(walk, fd);
+    return r;
 }
 
 static int begin(struct walk *walk, int dirfd)
@@ -166,22 +143,24 @@ static int begin(struct walk *walk, int dirfd)
     return begin_at(walk, what);
 }
 
-/* The walk is outside, at the requester's root, where ".." stays. */
-static bool is_at_root(const struct walk *walk)
+/* At the requester's root, where ".." stays? */
+static int is_at_root(const struct walk *walk)
 {
     struct statx here, root;
-    char path[64];
+    CLEANUP_CLOSE int fd = -1;
 
-    snprintf(path, sizeof(path), "/proc/%d/root", (int)walk->question->tid);
-    CLEANUP_CLOSE int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 && stat_quietly(walk->fd, "", &here) == 0 &&
-           stat_quietly(fd, "", &root) == 0 && fsys_dev(&here) == fsys_dev(&root) &&
-           here.stx_ino == root.stx_ino;
+    int r = open_of_requester(walk, "root", &fd);
+    if (r == 0)
+        r = stat_quietly(walk->fd, "", &here);
+    if (r == 0)
+        r = stat_quietly(fd, "", &root);
+    if (r < 0)
+        return r;
+    return fsys_dev(&here) == fsys_dev(&root) && here.stx_ino == root.stx_ino &&
+           here.stx_mnt_id == root.stx_mnt_id;
 }
 
-/* ---- one step ---- */
-
-/* The link that is TARGET comes before what is left of the path. */
+/* The link with text TARGET comes before what is left of the path. */
 static int follow(struct walk *walk, const char *target)
 {
     char rest[sizeof(walk->rest)];
@@ -195,81 +174,99 @@ static int follow(struct walk *walk, const char *target)
     return target[0] == '/' ? begin_at(walk, "root") : 0;
 }
 
-static int follow_at(struct walk *walk, int fd, const char *name)
+/* The thread group of TID. */
+static int read_tgid(pid_t tid, pid_t *ret_tgid)
 {
-    char target[PATH_MAX];
-    ssize_t n = readlinkat(fd, name, target, sizeof(target) - 1);
+    char path[64], line[128];
+    int tgid = 0;
 
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return -errno;
+    while (tgid == 0 && fgets(line, sizeof(line), file))
+        (void)sscanf(line, "Tgid: %d", &tgid);
+    fclose(file);
+    *ret_tgid = tgid;
+    return tgid > 0 ? 0 : -ESRCH;
+}
+
+/* The link NAME of procfs, where the walk is: "self" and "thread-self" depend on who reads
+ * them, the others lead where no text does. */
+static int follow_in_proc(struct walk *walk, const char *name)
+{
+    pid_t tid = walk->question->tid, tgid = 0;
+    char target[64];
+
+    if (strcmp(name, "self") == 0 || strcmp(name, "thread-self") == 0) {
+        int r = read_tgid(tid, &tgid);
+        if (r < 0)
+            return r;
+        if (strcmp(name, "self") == 0)
+            snprintf(target, sizeof(target), "%d", (int)tgid);
+        else
+            snprintf(target, sizeof(target), "%d/task/%d", (int)tgid, (int)tid);
+        return follow(walk, target);
+    }
+    if (++walk->links > LINKS_MAX)
+        return -ELOOP;
+    int fd = openat(walk->fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    go_to(walk, fd);
+    return 0;
+}
+
+static int follow_at(struct walk *walk, const char *name, int link_fd)
+{
+    struct statfs fs;
+    char target[PATH_MAX];
+
+    if (fstatfs(walk->fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC)
+        return follow_in_proc(walk, name);
+    ssize_t n = readlinkat(link_fd, "", target, sizeof(target) - 1);
     if (n < 0)
         return -errno;
     target[n] = '\0';
     return follow(walk, target);
 }
 
-static int step_outside(struct walk *walk, const char *name)
+/* Opens entry NAME without asking its file system if it can be. */
+static int open_step(int dir_fd, const char *name)
+{
+    struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+    long fd = syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
+
+    if (fd >= 0 || (errno != EAGAIN && errno != ENOSYS && errno != EINVAL))
+        return (int)fd;
+    return openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int step(struct walk *walk, const char *name)
 {
     struct statx st;
+    int r;
 
-    if (strcmp(name, "..") == 0 && is_at_root(walk))
-        return 0;
-    int fd = openat(walk->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (strcmp(name, "..") == 0) {
+        r = is_at_root(walk);
+        if (r != 0)
+            return r < 0 ? r : 0;
+    }
+    if (strcmp(name, walk->question->name) == 0) {
+        r = is_at_parent(walk);
+        if (r != 0)
+            return r < 0 ? r : -EAGAIN;
+    }
+    CLEANUP_CLOSE int fd = open_step(walk->fd, name);
     if (fd < 0)
         return -errno;
-    int r = stat_quietly(fd, "", &st);
-    if (r == 0 && !S_ISLNK(st.stx_mode))
-        return go_to(walk, fd);
-    if (r == 0)
-        r = follow_at(walk, fd, "");
-    close(fd);
-    return r;
-}
-
-/* Inside: to the directory with stat ST. */
-static int go_inside(struct walk *walk, const struct statx *st)
-{
-    struct foldfs *fs = walk->question->fs;
-
-    if (!S_ISDIR(st->stx_mode))
-        return -ENOTDIR;
-    struct node *node = node_find(fs->nodes, st);
-    if (!node)
-        return -ESTALE;
-    leave(walk);
-    walk->node = node;
+    r = stat_quietly(fd, "", &st);
+    if (r < 0)
+        return r;
+    if (S_ISLNK(st.stx_mode))
+        return follow_at(walk, name, fd);
+    go_to(walk, STEAL_FD(fd));
     return 0;
-}
-
-static int step_inside(struct walk *walk, const char *name)
-{
-    struct foldfs *fs = walk->question->fs;
-    REACHED_PUT struct reached dir = {0};
-    struct target target = {.parent = walk->node, .name = name, .len = strlen(name)};
-    struct resolved found;
-    struct statx st;
-
-    int r = reach_get(fs, walk->node, &dir);
-    if (r < 0)
-        return r;
-    if (strcmp(name, "..") == 0) {
-        if (walk->node->id == NODE_ROOT_ID)
-            return -EXDEV;
-        r = file_stat(dir.fd, "..", &st);
-        return r < 0 ? r : go_inside(walk, &st);
-    }
-    if (walk->node == walk->question->parent && strcmp(name, walk->question->name) == 0)
-        return -EAGAIN;
-    target.dir = dir;
-    {
-        NAME_LOCK_FOR_SCOPE(lock, name_lock_key(walk->node->id, name, target.len));
-        r = resolve(fs, &target, &found);
-    }
-    if (r < 0)
-        return r;
-    if (found.match == INDEX_ABSENT)
-        return -ENOENT;
-    if (S_ISLNK(found.st.stx_mode))
-        return follow_at(walk, dir.fd, found.name.bytes);
-    return go_inside(walk, &found.st);
 }
 
 /* Takes the next component off what is left; false: there is none. */
@@ -284,30 +281,6 @@ static bool next_component(struct walk *walk, char ret_name[FOLDFS_NAME_MAX + 1]
     ret_name[len] = '\0';
     memmove(walk->rest, at + len, strlen(at + len) + 1);
     return true;
-}
-
-static int walk_on(struct walk *walk)
-{
-    struct deadline_job *job = walk->question->job;
-    char name[FOLDFS_NAME_MAX + 1];
-
-    while (next_component(walk, name)) {
-        int r = 0;
-
-        if (strcmp(name, ".") == 0)
-            continue;
-        if (!walk->node) {
-            r = step_outside(walk, name);
-        } else if (deadline_enter(job)) {
-            r = step_inside(walk, name);
-            deadline_leave(job);
-        }
-        if (r < 0)
-            return r;
-        if (!deadline_is_awaited(job))
-            return -ETIMEDOUT;
-    }
-    return 0;
 }
 
 bool walk_split(const char *path, char ret_dir[PATH_MAX], struct index_name *ret_last)
@@ -333,13 +306,14 @@ bool walk_split(const char *path, char ret_dir[PATH_MAX], struct index_name *ret
 int walk_leads_to_parent(const struct walk_question *question, int dirfd, const char *dir)
 {
     struct walk walk = {.question = question, .fd = -1};
+    char name[FOLDFS_NAME_MAX + 1];
 
     memcpy(walk.rest, dir, strlen(dir) + 1);
     int r = begin(&walk, dirfd);
+    while (r == 0 && next_component(&walk, name))
+        r = strcmp(name, ".") == 0 ? 0 : step(&walk, name);
     if (r == 0)
-        r = walk_on(&walk);
-    if (r == 0)
-        r = walk.node == question->parent;
-    leave(&walk);
+        r = is_at_parent(&walk);
+    go_to(&walk, -1);
     return r;
 }
