@@ -15,6 +15,12 @@ import traceback
 SHOWN = 2000      # characters of a value in a failure's details
 SHOWN_LINES = 60  # lines of those details
 
+# What a shell's & or nohup has this program ignore, all that it starts would ignore too: foldfs,
+# which must end by them, and programs that are interrupted.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+
 _failed = 0
 _count = 0
 

@@ -48,12 +48,6 @@ def processes_of_session(session):
     return found
 
 
-def default_signals():
-    """What the shell or nohup had this program ignore, foldfs would ignore too."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-
-
 class Place:
     """Where the cases play: a tree with something in it, a mount point, an index."""
 
@@ -72,7 +66,7 @@ class Place:
         process = subprocess.Popen([*before, mounted.program(), *arguments],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, errors='replace',
-                                   start_new_session=True, preexec_fn=default_signals, **kwargs)
+                                   start_new_session=True, **kwargs)
         try:
             out, err = process.communicate(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
