@@ -89,7 +89,7 @@ static uint32_t random_below(uint32_t limit)
 static long random_names(void)
 {
     const char *scale = getenv("FOLDFS_TEST_SCALE");
-    long names = (long)(RANDOM_NAMES * (scale ? strtod(scale, NULL) : 1));
+    long names = (long)((double)RANDOM_NAMES * (scale ? strtod(scale, NULL) : 1));
 
     return names > 1000 ? names : 1000;
 }
