@@ -489,6 +489,7 @@ static enum options_result run_mounted(struct foldfs *fs)
         result = failed("signal handlers for", fs->options->mountpoint, -errno);
     }
     dentries_stop(fs);
+    behind_stop_notifying(fs);
     fuse_session_unmount(fs->session);
     return result;
 }

@@ -7,7 +7,9 @@
  * handle is tried with each file system of the tree.  A name that is taken for changed and was
  * not is only looked at once more.
  *
- * Lock order: the watch's lock, then the index's.
+ * The kernel is told too, by another thread (notifier.h), to look the name up again.
+ *
+ * Lock order: the watch's lock, then the index's or the notifier's.
  */
 #include "fs/behind.h"
 
@@ -35,10 +37,12 @@ static void changed(void *ctx, int handle_type, const unsigned char *handle, siz
         return; /* it cannot be asked for */
     if (len == 0 || FSYS_ID_SIZE + 1 + len > INDEX_DIR_ID_MAX)
         return;
-    for (unsigned n = 0; fsys_nth_id(fs->fsys_list, n, fsys_id); n++)
-        index_changed_behind(fs->index, id,
-                             behind_dir_id(fsys_id, handle_type, handle, len, id), name,
-                             name_len);
+    for (unsigned n = 0; fsys_nth_id(fs->fsys_list, n, fsys_id); n++) {
+        size_t id_len = behind_dir_id(fsys_id, handle_type, handle, len, id);
+        fuse_ino_t parent = index_changed_behind(fs->index, id, id_len, name, name_len);
+        if (parent != 0 && name)
+            notifier_expire(fs->notifier, parent, name, name_len);
+    }
 }
 
 static void lost(void *ctx)
@@ -66,7 +70,15 @@ int behind_add(void *fs, int fd)
 
 int behind_listen(struct foldfs *fs)
 {
-    return fs->watch ? watch_start(fs->watch) : 0;
+    if (!fs->watch)
+        return 0;
+    int r = notifier_new(fs->session, &fs->notifier);
+    return r < 0 ? r : watch_start(fs->watch);
+}
+
+void behind_stop_notifying(struct foldfs *fs)
+{
+    notifier_stop(fs->notifier, fs->options->mountpoint);
 }
 
 void behind_stop_listening(struct foldfs *fs)
@@ -79,6 +91,9 @@ void behind_end(struct foldfs *fs)
 {
     watch_free(fs->watch);
     fs->watch = NULL;
+    notifier_stop(fs->notifier, fs->options->mountpoint);
+    notifier_free(fs->notifier);
+    fs->notifier = NULL;
 }
 
 void behind_settle(void *fs)

@@ -15,6 +15,9 @@ int behind_add(void *fs, int fd);
 /* Once FS->index is there: events that waited for it are told.  0 or a negative errno. */
 int behind_listen(struct foldfs *fs);
 
+/* Before the session is unmounted: the kernel is told nothing any more. */
+void behind_stop_notifying(struct foldfs *fs);
+
 /* Before the index is closed, which hears the last itself (behind_settle). */
 void behind_stop_listening(struct foldfs *fs);
 

@@ -16,6 +16,7 @@
  */
 #include "fs/deadline.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -111,6 +112,7 @@ static void *work(void *arg)
     for (struct deadline_job *job; (job = take_job(pool));) {
         pthread_mutex_unlock(&pool->lock);
         job->run(job);
+        atomic_store(&job->done, true);
         pthread_mutex_lock(&pool->lock);
         DL_DELETE(pool->running, job);
         job->finished = true;
@@ -196,7 +198,11 @@ static bool wait_for(struct deadline_pool *pool, const struct deadline_job *job)
         while (!job->finished &&
                pthread_cond_timedwait(&pool->finished, &pool->lock, &until) != ETIMEDOUT)
             continue;
-        if (!job->finished && ((job->tid && sleeps(job->tid)) || limit - began > SLOW_AFTER_NS))
+        if (job->finished)
+            break;
+        /* A thread that sleeps because it waits for our lock is done. */
+        bool blocked = job->tid && sleeps(job->tid) && !atomic_load(&job->done);
+        if (blocked || limit - began > SLOW_AFTER_NS)
             return false;
     }
     return true;

@@ -21,6 +21,7 @@ struct deadline_job {
     struct deadline_pool *pool;
     struct deadline_job *prev, *next; /* waiting, or running */
     pid_t tid;                        /* of the thread that runs it; 0: none yet */
+    _Atomic bool done;                /* run() is back; the rest is under the pool's lock */
     bool finished, abandoned;
 };
 

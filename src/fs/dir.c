@@ -281,6 +281,7 @@ static void list(fuse_req_t req, size_t size, off_t offset, struct fuse_file_inf
                  add_fn add, size_t most_look_ups)
 {
     struct foldfs *fs = fs_begin_looking(req);
+    struct index_dir *told; /* of changes of what the kernel may keep, from here on */
 
     if (!fs)
         return;
@@ -294,7 +295,8 @@ static void list(fuse_req_t req, size_t size, off_t offset, struct fuse_file_inf
                               .looked_up = looked_up};
     if (!listing.dir)
         fs_reply(req, -EBADF);
-    else if (!buffer || !looked_up)
+    else if (!buffer || !looked_up ||
+             (most_look_ups > 0 && node_index_dir(fs, listing.dir->node, &told) < 0))
         fs_reply(req, -ENOMEM);
     else
         reply_listing(req, offset, &listing, add);

@@ -23,6 +23,7 @@
 #include "fs/deadline.h"
 #include "fs/fuse.h"
 #include "fs/node.h"
+#include "fs/notifier.h"
 #include "fs/reach.h"
 #include "fs/slots.h"
 #include "index/index.h"
@@ -33,7 +34,8 @@ struct foldfs {
     int root_fd;
     struct fsys_list *fsys_list;
     struct index *index;
-    struct watch *watch; /* NULL: changes behind the mount are not told */
+    struct watch *watch;       /* NULL: changes behind the mount are not told */
+    struct notifier *notifier; /* NULL: nothing is told to the kernel */
     struct node_table *nodes;
     struct reach_cache *reach;
     struct slots *files; /* open files */

@@ -445,6 +445,7 @@ int node_index_dir(struct foldfs *fs, struct node *node, struct index_dir **ret_
                               fsys->has_id && node->handle_bytes > 0, &dir);
     if (r < 0)
         return r;
+    index_dir_set_number(dir, node->id);
     if (watched)
         behind_watch_dir(fs, dir);
     struct index_dir *expected = NULL;

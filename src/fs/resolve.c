@@ -194,6 +194,11 @@ int resolve_folded(struct foldfs *fs, const struct target *target,
 
 int resolve(struct foldfs *fs, const struct target *target, struct resolved *ret_resolved)
 {
-    return fs->options->lookup == LOOKUP_FOLD ? resolve_folded(fs, target, ret_resolved)
-                                              : resolve_exact(target, ret_resolved);
+    struct index_dir *dir;
+
+    if (fs->options->lookup == LOOKUP_FOLD)
+        return resolve_folded(fs, target, ret_resolved);
+    /* From before the stat on: what the kernel keeps is to be told of changes. */
+    int r = node_index_dir(fs, target->parent, &dir);
+    return r < 0 ? r : resolve_exact(target, ret_resolved);
 }

@@ -77,23 +77,29 @@ void index_dir_watch(struct index_dir *dir)
     atomic_store(&dir->watched, true);
 }
 
-void index_changed_behind(struct index *index, const void *id, size_t id_len, const char *name,
-                          size_t len)
+void index_dir_set_number(struct index_dir *dir, uint64_t number)
+{
+    atomic_store(&dir->number, number);
+}
+
+uint64_t index_changed_behind(struct index *index, const void *id, size_t id_len,
+                              const char *name, size_t len)
 {
     struct index_dir *dir;
 
     LOCK_FOR_SCOPE(&index->live_lock);
     HASH_FIND(hh, index->live, id, id_len, dir);
     if (!dir)
-        return;
+        return 0;
     if (name) {
         index_doubt(dir, name, len);
-        return;
+    } else {
+        suspects_clear(dir);
+        dir_lose(dir);
+        /* Its entry may carry the very stamp that the change left. */
+        dir_mark_dirty(dir);
     }
-    suspects_clear(dir);
-    dir_lose(dir);
-    /* Its entry may carry the very stamp that the change left. */
-    dir_mark_dirty(dir);
+    return atomic_load(&dir->number);
 }
 
 void index_unwatch_all(struct index *index)

@@ -127,10 +127,14 @@ void index_dir_forget(struct index_dir *dir);
  * none of others'.  To be called before the first check; any number of times. */
 void index_dir_watch(struct index_dir *dir);
 
+/* For index_changed_behind(): the caller's own number for DIR, not 0. */
+void index_dir_set_number(struct index_dir *dir, uint64_t number);
+
 /* Others changed what NAME means in the directory with identity ID, or NAME NULL: some name in
- * it; nothing happens if nobody holds it. */
-void index_changed_behind(struct index *index, const void *id, size_t id_len, const char *name,
-                          size_t len);
+ * it.  Returns the directory's number; nothing happens if nobody holds it, and 0 is returned.
+ */
+uint64_t index_changed_behind(struct index *index, const void *id, size_t id_len,
+                              const char *name, size_t len);
 
 /* Nobody watches any more, and changes may have been missed: all directories are incomplete,
  * and their stamps decide from now on. */

@@ -441,6 +441,7 @@ struct index_dir {
     uint64_t suspects_given_up;  /* the same: how often all were */
     _Atomic unsigned n_suspects; /* with those that are being mended */
 
+    _Atomic uint64_t number; /* the caller's */
     size_t id_len;
     uint8_t id[];
 };
