@@ -164,6 +164,16 @@ def values_in_readme_are_those_of_the_usage():
             for name, value in usage_options().items() if readme.get(name) != value]
 
 
+def features_to_do_without_are_documented():
+    parsed = between(read('src/options.c'), r'^static bool parse_without', r'^}')
+    parsed = re.findall(r'\{"(\w+)", &w->', parsed)
+    manual = between(manual_section('OPTIONS'), r'^\.It .* Cm without ', r'^\.It ')
+    row = next(row for row in readme_rows('Options') if 'without=' in row[0])
+    return difference('src/options.c', parsed, 'foldfs.8',
+                      re.findall(r'^\.Cm (\w+)$', manual, re.MULTILINE)) + \
+        difference('src/options.c', parsed, 'README.md', in_backticks(row[1]))
+
+
 def messages_are_in_manual():
     explained = manual_messages()
     return [f'{path}: "{text}" is not explained' for text, path in sorted(messages().items())
@@ -235,6 +245,7 @@ TESTS = [
     options_in_readme_are_those_of_the_program,
     options_in_usage_are_parsed,
     values_in_readme_are_those_of_the_usage,
+    features_to_do_without_are_documented,
     messages_are_in_manual,
     messages_in_manual_are_said,
     packages_in_readme_are_those_installed,
