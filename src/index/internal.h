@@ -222,6 +222,8 @@ struct place {
     uint64_t bucket;
 };
 
+/* Begins to fetch what table_find() will look at first: to be called early. */
+void table_prefetch(const struct gen *gen, const struct query *q);
 /* False if there is none.  *RET_DAMAGED is set (never cleared) if something invalid was met on
  * the way, which may have been what was looked for. */
 bool table_find(struct gen *gen, const struct query *q, struct place *ret_place,

@@ -55,9 +55,9 @@ void stripe_write_end(struct stripe *stripe)
 /* The directory as one look-up sees it. */
 struct look {
     struct index *index;
+    struct index_dir *dir;
     struct gen *gen;
     uint64_t key, scan_number;
-    struct doubts doubts;
     bool complete;
     bool damaged; /* something on the way was */
     bool doubt;   /* a removal may have been undone */
@@ -65,17 +65,18 @@ struct look {
 
 static struct look look_at(struct index_dir *dir, struct gen *gen)
 {
-    struct look look = {.index = dir->index, .gen = gen};
+    struct look look = {.index = dir->index, .dir = dir, .gen = gen};
 
     look.complete = atomic_load_explicit(&dir->complete, memory_order_acquire);
     look.scan_number = atomic_load_explicit(&dir->scan_number, memory_order_acquire);
-    look.doubts = dir_doubts(dir);
     look.key = atomic_load_explicit(&dir->key, memory_order_relaxed);
     return look;
 }
 
-static bool look_still_holds(const struct look *look, struct index_dir *dir)
+static bool look_still_holds(const struct look *look)
 {
+    struct index_dir *dir = look->dir;
+
     /* The loads in between were acquire loads, which keep these after them. */
     return atomic_load_explicit(&dir->scan_number, memory_order_relaxed) == look->scan_number &&
            atomic_load_explicit(&dir->key, memory_order_relaxed) == look->key &&
@@ -95,8 +96,10 @@ static bool counts(struct look *look, const struct view_of_record *v)
     uint64_t number = state & NUMBER_MASK;
     if (!(state & STATE_REMOVED))
         return number >= look->scan_number;
-    if (doubts_have(&look->doubts, number))
-        look->doubt = true;
+    /* What clears the doubts is a scan, which has told this record by then if it saw the name:
+     * the stripe's sequence number shows that. */
+    const struct doubts doubts = dir_doubts(look->dir);
+    look->doubt |= doubts_have(&doubts, number);
     return false;
 }
 
@@ -153,10 +156,10 @@ static enum index_match look_at_variants(struct look *look, const struct query *
     return INDEX_UNKNOWN;
 }
 
+/* *BEST, which leads nowhere yet, becomes the record that answers, if one does. */
 static enum index_match look_up(struct look *look, const struct query *q,
-                                struct index_name *ret_name)
+                                struct view_of_record *best)
 {
-    struct view_of_record best = {.record = NULL};
     struct place place;
     bool damaged = false;
 
@@ -165,22 +168,15 @@ static enum index_match look_up(struct look *look, const struct query *q,
         return look->complete ? INDEX_ABSENT : INDEX_UNKNOWN;
     }
     if (counts(look, &place.base)) {
-        best = place.base;
-        if (is_name(&best, q->name, q->len)) {
-            give(&best, ret_name);
+        *best = place.base;
+        if (is_name(best, q->name, q->len))
             return INDEX_EXACT;
-        }
     }
-    if (look_at_variants(look, q, &place.base, &best) == INDEX_EXACT) {
-        give(&best, ret_name);
+    if (look_at_variants(look, q, &place.base, best) == INDEX_EXACT)
         return INDEX_EXACT;
-    }
     if (!look->complete)
         return INDEX_UNKNOWN;
-    if (!best.record)
-        return INDEX_ABSENT;
-    give(&best, ret_name);
-    return INDEX_VARIANT;
+    return best->record ? INDEX_VARIANT : INDEX_ABSENT;
 }
 
 /* Damage, or a removal in doubt: is it this directory's? */
@@ -190,10 +186,12 @@ static bool suspicion_counts(const struct look *look)
            look->scan_number < look->index->run_start;
 }
 
-/* One try without lock; false: a writer was in the way. */
+/* One try without lock; false: a writer was in the way.  *RET_NAME is set for EXACT and
+ * VARIANT: what a record is called never changes. */
 static bool try_find(struct index_dir *dir, const struct query *q, struct stripe *stripe,
-                     enum index_match *ret_match, struct index_name *name)
+                     enum index_match *ret_match, struct index_name *ret_name)
 {
+    struct view_of_record best = {.record = NULL};
     struct index *index = dir->index;
     uint64_t seq = atomic_load_explicit(&stripe->seq, memory_order_acquire);
 
@@ -202,8 +200,8 @@ static bool try_find(struct index_dir *dir, const struct query *q, struct stripe
     struct look look = look_at(dir, atomic_load(&index->view)->cur);
     if (look.key != q->key)
         return false;
-    enum index_match match = look_up(&look, q, name);
-    if (!look_still_holds(&look, dir) ||
+    enum index_match match = look_up(&look, q, &best);
+    if (!look_still_holds(&look) ||
         atomic_load_explicit(&stripe->seq, memory_order_relaxed) != seq)
         return false;
     if (look.damaged) {
@@ -214,6 +212,8 @@ static bool try_find(struct index_dir *dir, const struct query *q, struct stripe
         atomic_store(&dir->complete, false);
         match = INDEX_UNKNOWN;
     }
+    if (match == INDEX_EXACT || match == INDEX_VARIANT)
+        give(&best, ret_name);
     *ret_match = match;
     return true;
 }
@@ -223,7 +223,6 @@ enum index_match index_find(struct index_dir *dir, const char *name, size_t len,
 {
     struct index *index = dir->index;
     enum index_match match = INDEX_UNKNOWN;
-    struct index_name found;
     struct query q;
 
     if (len == 0 || len > FOLDFS_NAME_MAX)
@@ -234,15 +233,14 @@ enum index_match index_find(struct index_dir *dir, const char *name, size_t len,
             return INDEX_UNKNOWN;
         query_init(index->manifest.seed, key, name, len, &q);
         unsigned ticket = grace_enter(&index->grace);
-        bool done = try_find(dir, &q, stripe_of(index, &q), &match, &found);
+        table_prefetch(atomic_load(&index->view)->cur, &q);
+        bool done = try_find(dir, &q, stripe_of(index, &q), &match, ret_name);
         grace_exit(&index->grace, ticket);
         if (done)
             break;
         if (tries % SPINS_BEFORE_YIELD == 0)
             sched_yield();
     }
-    if (match == INDEX_EXACT || match == INDEX_VARIANT)
-        memcpy(ret_name, &found, offsetof(struct index_name, bytes) + found.len + 1u);
     return match;
 }
 

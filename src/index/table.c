@@ -68,6 +68,16 @@ static inline enum slot_kind slot_kind(const struct gen *gen, uint64_t slot, uin
     return SLOT_TAKEN;
 }
 
+/* Begins to fetch both of the first lines of the record at OFFSET: most records straddle two,
+ * and where the name begins is only known when the first one has come. */
+static inline void prefetch_record(const struct gen *gen, uint64_t offset)
+{
+    const char *record = gen->names.base + offset;
+
+    __builtin_prefetch(record);
+    __builtin_prefetch(record + CACHE_LINE);
+}
+
 enum match { MATCH_YES, MATCH_NO, MATCH_DAMAGED };
 
 /* Is the record at OFFSET, whose slot has Q's tag, the base of Q's folded name? */
@@ -91,6 +101,11 @@ static enum match match_record(const struct gen *gen, const struct query *q, uin
                : MATCH_NO;
 }
 
+void table_prefetch(const struct gen *gen, const struct query *q)
+{
+    __builtin_prefetch(&gen->buckets[home_of(gen, q->hash)]);
+}
+
 /* Looks through one bucket: true if Q's slot is in it. */
 static bool find_in_bucket(struct gen *gen, const struct query *q, uint64_t b,
                            struct place *ret_place, bool *ret_damaged, bool *ret_has_empty)
@@ -108,6 +123,7 @@ static bool find_in_bucket(struct gen *gen, const struct query *q, uint64_t b,
             *ret_damaged = true;
         if (kind != SLOT_TAKEN || slot_tag(slot) != query_tag(q))
             continue;
+        prefetch_record(gen, slot_offset(slot));
         enum match m = match_record(gen, q, slot_offset(slot), &ret_place->base);
         if (m == MATCH_DAMAGED)
             *ret_damaged = true;
