@@ -29,9 +29,8 @@
 #define THREADS_MAX     16u
 #define THREADS_MAX_ALL 128u
 
-/* A thread that sleeps at this age of its job is blocked by somebody; shorter, and it may only
- * be that other threads of the same program map memory. */
-#define BLOCKED_AFTER_NS 50000000
+/* A thread that sleeps at this age of its job is blocked by somebody. */
+#define BLOCKED_AFTER_NS 5000000
 
 /* And this is too long for one that is only slow. */
 #define SLOW_AFTER_NS 1000000000
@@ -171,20 +170,35 @@ static bool has_overdue(struct deadline_pool *pool, uid_t uid)
     return false;
 }
 
-/* Does thread TID of ours sleep?  One that runs, or waits for a processor, does not. */
-static bool sleeps(pid_t tid)
+/* Reads /proc/self/task/TID/WHAT into TEXT. */
+static bool read_of_task(pid_t tid, const char *what, char *text, size_t size)
 {
-    char path[64], line[512] = "";
+    char path[64];
 
-    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)tid);
+    snprintf(path, sizeof(path), "/proc/self/task/%d/%s", (int)tid, what);
     FILE *file = fopen(path, "re");
     if (!file)
-        return true;
-    size_t n = fread(line, 1, sizeof(line) - 1, file);
+        return false;
+    size_t n = fread(text, 1, size - 1, file);
     fclose(file);
-    line[n] = '\0';
-    const char *name_end = strrchr(line, ')');
-    return !name_end || strncmp(name_end, ") R", 3) != 0;
+    text[n] = '\0';
+    return true;
+}
+
+/* Does thread TID of ours sleep because of somebody?  One that runs, or waits for a processor,
+ * does not; nor one that waits for the lock of another program's memory, which that program
+ * holds while it maps some (wchan of proc(5): what waits for a lock is the caller of that). */
+static bool sleeps(pid_t tid)
+{
+    char text[512];
+
+    if (!read_of_task(tid, "stat", text, sizeof(text)))
+        return true;
+    const char *name_end = strrchr(text, ')');
+    if (name_end && strncmp(name_end, ") R", 3) == 0)
+        return false;
+    return !read_of_task(tid, "wchan", text, sizeof(text)) ||
+           strncmp(text, "process_vm_rw", strlen("process_vm_rw")) != 0;
 }
 
 /* Waits for JOB's end, with the lock held; false: it is blocked. */

@@ -25,6 +25,9 @@
 #define MOMENT_NS 50000
 #define MOMENTS   1000
 
+/* Descriptors that each thread of ours keeps. */
+#define REQUESTERS_KEPT 4u
+
 /* What 32-bit programs have for rename, renameat and renameat2 (i386).  Where they are numbers
  * of ours, they are calls that look up no name. */
 #ifdef __x86_64__
@@ -62,21 +65,115 @@ static int read_call_once(int fd, struct call *ret_call)
 
 /* A thread that has just sent its request, or was woken by a signal, is not asleep yet, or for
  * a moment; nor is one that waits for a processor. */
-static int read_call(pid_t tid, struct call *ret_call)
+static int read_call(int fd, struct call *ret_call)
 {
     const struct timespec moment = {.tv_nsec = MOMENT_NS};
-    char path[64];
-    int r = -EAGAIN;
 
-    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)tid);
-    CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    for (int i = 0; i < MOMENTS && r == -EAGAIN; i++) {
+    for (int i = 0; i < MOMENTS; i++) {
         if (i > 0)
             nanosleep(&moment, NULL);
-        r = read_call_once(fd, ret_call);
+        int r = read_call_once(fd, ret_call);
+        if (r != -EAGAIN)
+            return r;
     }
+    return -EAGAIN;
+}
+
+/* The last requesters of this thread of ours: opening the file costs more than reading it.  A
+ * descriptor stays bound to its very thread, and gives ESRCH when that is dead. */
+struct requesters {
+    struct requester {
+        pid_t tid;
+        int fd;
+    } kept[REQUESTERS_KEPT];
+    unsigned next;
+};
+
+static pthread_key_t requesters_key;
+static bool have_key;
+
+static void requesters_free(void *arg)
+{
+    struct requesters *requesters = arg;
+
+    for (unsigned i = 0; i < REQUESTERS_KEPT; i++)
+        if (requesters->kept[i].tid != 0)
+            close(requesters->kept[i].fd);
+    free(requesters);
+}
+
+static void make_key(void)
+{
+    have_key = pthread_key_create(&requesters_key, requesters_free) == 0;
+}
+
+/* This thread's; NULL without memory. */
+static struct requesters *requesters_get(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make_key);
+    if (!have_key)
+        return NULL;
+    struct requesters *requesters = pthread_getspecific(requesters_key);
+    if (requesters)
+        return requesters;
+    requesters = calloc(1, sizeof(*requesters));
+    if (requesters && pthread_setspecific(requesters_key, requesters) != 0) {
+        free(requesters);
+        return NULL;
+    }
+    return requesters;
+}
+
+static struct requester *find_requester(struct requesters *requesters, pid_t tid)
+{
+    for (unsigned i = 0; i < REQUESTERS_KEPT; i++)
+        if (requesters->kept[i].tid == tid)
+            return &requesters->kept[i];
+    return NULL;
+}
+
+static int open_call(pid_t tid)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "/proc/%d/syscall", (int)tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Keeps FD, which is taken over, in place of the oldest. */
+static void keep_requester(struct requesters *requesters, pid_t tid, int fd)
+{
+    struct requester *oldest = &requesters->kept[requesters->next];
+
+    requesters->next = (requesters->next + 1) % REQUESTERS_KEPT;
+    if (oldest->tid != 0)
+        close(oldest->fd);
+    *oldest = (struct requester){.tid = tid, .fd = fd};
+}
+
+static int read_call_of(pid_t tid, struct call *ret_call)
+{
+    struct requesters *requesters = requesters_get();
+    struct requester *known = requesters ? find_requester(requesters, tid) : NULL;
+
+    if (known) {
+        int r = read_call(known->fd, ret_call);
+        if (r != -ESRCH)
+            return r;
+        close(known->fd); /* another thread has its number now */
+        known->tid = 0;
+    }
+    int fd = open_call(tid);
+    if (fd < 0)
+        return fd;
+    int r = read_call(fd, ret_call);
+    if (requesters)
+        keep_requester(requesters, tid, fd);
+    else
+        close(fd);
     return r;
 }
 
@@ -93,7 +190,7 @@ enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
 {
     struct call call;
 
-    if (tid <= 0 || read_call(tid, &call) < 0)
+    if (tid <= 0 || read_call_of(tid, &call) < 0)
         return REQUESTER_UNSEEN;
     switch (call.number) {
 #ifdef SYS_rename
