@@ -145,9 +145,9 @@ struct doubts dir_doubts(struct index_dir *dir)
     struct doubts doubts;
 
     for (unsigned i = 0; i < DOUBTS_MAX; i++) {
-        doubts.ranges[i].from = atomic_load_explicit(&dir->doubts[2 * i], memory_order_relaxed);
+        doubts.ranges[i].from = atomic_load_explicit(&dir->doubts[2 * i], memory_order_acquire);
         doubts.ranges[i].to =
-            atomic_load_explicit(&dir->doubts[2 * i + 1], memory_order_relaxed);
+            atomic_load_explicit(&dir->doubts[2 * i + 1], memory_order_acquire);
     }
     return doubts;
 }
@@ -156,9 +156,9 @@ void dir_set_doubts(struct index_dir *dir, const struct doubts *doubts)
 {
     for (unsigned i = 0; i < DOUBTS_MAX; i++) {
         atomic_store_explicit(&dir->doubts[2 * i], doubts->ranges[i].from,
-                              memory_order_relaxed);
+                              memory_order_release);
         atomic_store_explicit(&dir->doubts[2 * i + 1], doubts->ranges[i].to,
-                              memory_order_relaxed);
+                              memory_order_release);
     }
 }
 
