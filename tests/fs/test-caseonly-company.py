@@ -28,27 +28,45 @@ IN_MOVED_FROM, IN_MOVED_TO = 0x40, 0x80
 suite, fold_only = Suite(), Suite()
 
 
-@suite.test
-def threads_rename_at_once(mount):
-    place = Place(mount, 'd')
+def rename_in_threads(place, count, folder):
+    """Each of COUNT threads renames what is in its directory, by way of a path that begins with
+    FOLDER."""
     lost = []
 
     def rename(number):
-        below = os.path.join(place.below, f'own{number}')
+        old, new, below = 'foo', 'Foo', os.path.join(place.below, f'own{number}')
         for _ in range(scaled(100, 20)):
-            for old, new in (('foo', 'Foo'), ('Foo', 'foo')):
-                os.rename(place(f'own{number}', old), place(f'own{number}', new))
-                if os.listdir(below) != [new]:
-                    lost.append((number, new))
-    for number in range(THREADS):
+            os.rename(place(f'{folder}{number}', old), place(f'{folder}{number}', new))
+            if os.listdir(below) == [new]:
+                old, new = new, old
+            else:
+                lost.append(number)
+    for number in range(count):
         os.mkdir(place(f'own{number}'))
+        os.symlink(f'own{number}', place(f'link{number}'))
         KINDS['file' if number % 2 else 'full_directory'](place(f'own{number}', 'foo'))
-    threads = [threading.Thread(target=rename, args=(n,)) for n in range(THREADS)]
+    threads = [threading.Thread(target=rename, args=(n,)) for n in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    expect_equal(lost, [], 'renames lost')
+    expect_equal(len(lost), 0, f'renames lost, of {scaled(100, 20) * count}')
+
+
+@suite.test
+def threads_rename_at_once(mount):
+    rename_in_threads(Place(mount, 'd'), THREADS, 'own')
+
+
+@suite.test
+def threads_rename_at_once_by_way_of_links(mount):
+    rename_in_threads(Place(mount, 'd'), THREADS, 'link')
+
+
+@suite.test
+def more_threads_than_the_daemon_has_rename_at_once(mount):
+    for folder in ('own', 'link'):
+        rename_in_threads(Place(mount, folder), 8 * THREADS, folder)
 
 
 @fold_only.test
@@ -264,7 +282,7 @@ def what_is_open_survives(mount):
     done.set()
     got = child.wait()[1]
     expect(got.lower() == place('dir', 'sub').lower(), got)
-    place.expect_names('here', folder='dir/sub')
+    place.expect_names('here', folder=names[3] + '/sub')
     memory.close()
     for one in (fd, o_path, folder):
         os.close(one)
