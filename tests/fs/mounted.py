@@ -16,6 +16,7 @@ The program that imports this gets a mount namespace of its own: what it mounts 
 last process, and no other namespace copies a mount of it, which would keep the daemon alive.
 """
 import ctypes
+import functools
 import os
 import shutil
 import signal
@@ -67,9 +68,16 @@ def kernel():
 TICK_S = 0.012 if kernel() >= (6, 13) else 0.06
 
 
+@functools.cache
+def libfuse():
+    """(major, minor) of the libfuse that the program was built with."""
+    text = run(program(), '--version')
+    return tuple(int(n) for n in text.rsplit('libfuse ', 1)[1].split('.')[:2])
+
+
 def has_tmpfile():
-    """Whether FUSE has O_TMPFILE: since Linux 6.2."""
-    return is_bind() or kernel() >= (6, 2)
+    """Whether FUSE has O_TMPFILE: since Linux 6.2, and here since libfuse 3.17."""
+    return is_bind() or (kernel() >= (6, 2) and libfuse() >= (3, 17))
 
 
 def need_root():
@@ -230,8 +238,9 @@ class Mount:
                    for option in self.options.split(',') if option.startswith('without='))
 
     def passes_through(self):
-        """Whether the kernel does the I/O of opens itself; it can since 6.9."""
-        return not is_bind() and kernel() >= (6, 9) and not self.has_option('passthrough=off')
+        """Whether the kernel does the I/O of opens itself: since Linux 6.9 and libfuse 3.17."""
+        return not is_bind() and kernel() >= (6, 9) and libfuse() >= (3, 17) and \
+            not self.has_option('passthrough=off')
 
     def command(self):
         options = self.options
