@@ -507,9 +507,9 @@ static void hear_the_last(struct foldfs *fs)
 
 static void close_all(struct foldfs *fs)
 {
+    deadline_pool_free(fs->helpers);
     if (fs->session)
         fuse_session_destroy(fs->session);
-    deadline_pool_free(fs->helpers);
     fs_close_files(fs);
     dir_close_all(fs);
     node_table_free(fs->nodes);

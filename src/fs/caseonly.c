@@ -15,7 +15,7 @@
  * because we cannot see, it is said once in the log.
  *
  * The requester's memory and the directories that its paths name are read by a thread that
- * nobody needs to wait for (deadline.h).
+ * nobody waits for, and that may itself ask our mount (deadline.h).
  */
 #include "fs/caseonly.h"
 
@@ -28,12 +28,20 @@
 #include "fs/walk.h"
 #include "log.h"
 
+/* How long its memory, and the directories of its paths, may keep our thread asleep: pages that
+ * nobody provides have been seen by the kernel just before; directories may be on a disk. */
+#define MEMORY_PATIENCE_NS INT64_C(5000000)
+#define WALK_PATIENCE_NS   INT64_C(50000000)
+
 struct question {
     struct deadline_job job;
+    struct foldfs *fs;
+    fuse_req_t req;
+    struct found_entry found;
     struct walk_question walk;
     struct rename_call call;
     struct index_name name;
-    int answer; /* 1, 0, or a negative errno */
+    int answer; /* run()'s: 1, 0, or a negative errno */
 };
 
 static bool is_other_spelling(const struct index_name *old, const struct index_name *name)
@@ -47,6 +55,7 @@ static int find_answer(struct question *q)
     char old_path[PATH_MAX], new_path[PATH_MAX], old_dir[PATH_MAX], new_dir[PATH_MAX];
     struct index_name old_last, new_last;
 
+    deadline_stage(&q->job, MEMORY_PATIENCE_NS);
     int r = requester_read_path(q->walk.tid, q->call.new_path, new_path);
     if (r == 0)
         r = requester_read_path(q->walk.tid, q->call.old_path, old_path);
@@ -56,6 +65,7 @@ static int find_answer(struct question *q)
         return 0;
     if (strcmp(new_last.bytes, q->name.bytes) != 0 || !is_other_spelling(&old_last, &q->name))
         return 0;
+    deadline_stage(&q->job, WALK_PATIENCE_NS);
     r = walk_leads_to_parent(&q->walk, q->call.new_dirfd, new_dir);
     if (r <= 0 || (q->call.old_dirfd == q->call.new_dirfd && strcmp(old_dir, new_dir) == 0))
         return r;
@@ -74,28 +84,6 @@ static void destroy(struct deadline_job *job)
     free(job);
 }
 
-static struct question *question_new(struct foldfs *fs, fuse_req_t req,
-                                     const struct target *target,
-                                     const struct rename_call *call)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    struct question *q = calloc(1, sizeof(*q));
-
-    if (!q)
-        return NULL;
-    *q = (struct question){
-        .job = {.run = run, .destroy = destroy, .uid = ctx->uid},
-        .walk = {.tid = ctx->pid,
-                 .dev = fs->shown_dev,
-                 .parent = target->parent->id,
-                 .name = q->name.bytes},
-        .call = *call,
-    };
-    q->name.len = (uint8_t)target->len;
-    memcpy(q->name.bytes, target->name, target->len + 1);
-    return q;
-}
-
 /* A rename that may have been meant, or a request that may have been one, goes unseen. */
 static void count_unseen(struct foldfs *fs, const char *why)
 {
@@ -107,7 +95,51 @@ static void count_unseen(struct foldfs *fs, const char *why)
              why);
 }
 
-bool caseonly_is_meant(struct foldfs *fs, fuse_req_t req, const struct target *target)
+static void answer(struct deadline_job *job, bool done)
+{
+    struct question *q = (struct question *)job;
+    int r = done ? q->answer : -ETIMEDOUT;
+
+    if (r < 0)
+        count_unseen(q->fs, !done          ? "its memory"
+                            : r == -EAGAIN ? "the way of its path"
+                                           : "its path");
+    if (r > 0) {
+        node_forget(q->fs->nodes, q->found.node, 1);
+        fs_reply(q->req, -ENOENT);
+    } else {
+        fs_reply_entry(q->fs, q->req, 0, &q->found);
+    }
+}
+
+static struct question *question_new(struct foldfs *fs, fuse_req_t req,
+                                     const struct target *target,
+                                     const struct found_entry *found,
+                                     const struct rename_call *call)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct question *q = calloc(1, sizeof(*q));
+
+    if (!q)
+        return NULL;
+    *q = (struct question){
+        .job = {.run = run, .answer = answer, .destroy = destroy, .uid = ctx->uid},
+        .fs = fs,
+        .req = req,
+        .found = *found,
+        .walk = {.tid = ctx->pid,
+                 .dev = fs->shown_dev,
+                 .parent = target->parent->id,
+                 .name = q->name.bytes},
+        .call = *call,
+    };
+    q->name.len = (uint8_t)target->len;
+    memcpy(q->name.bytes, target->name, target->len + 1);
+    return q;
+}
+
+bool caseonly_takes(struct foldfs *fs, fuse_req_t req, const struct target *target,
+                    const struct found_entry *found)
 {
     struct rename_call call;
 
@@ -122,17 +154,9 @@ bool caseonly_is_meant(struct foldfs *fs, fuse_req_t req, const struct target *t
     }
     if (call.flags & RENAME_EXCHANGE)
         return false;
-    struct question *q = question_new(fs, req, target, &call);
+    struct question *q = question_new(fs, req, target, found, &call);
     if (!q)
         return false;
-    int r = deadline_run(fs->helpers, &q->job);
-    if (r < 0) {
-        count_unseen(fs, "its memory");
-        return false;
-    }
-    r = q->answer;
-    destroy(&q->job);
-    if (r < 0)
-        count_unseen(fs, r == -EAGAIN ? "the way of its path" : "its path");
-    return r > 0;
+    deadline_run(fs->helpers, &q->job);
+    return true;
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * deadline.c - work that others may block for ever, done by a thread that a request need not
- * wait for.
+ * deadline.c - work that others may block for ever, and an answer that does not wait for it.
  *
  * Reading the memory of a program, or the directories that it names, may take as long as that
- * program likes: it can serve page faults and file systems itself.  So a few threads of our own
- * do it, and whoever asks waits for some milliseconds in which such a thread sleeps; while it
- * computes, or waits for a processor, he goes on waiting.  Who keeps one waiting longer gets no
- * second thread: each user (by uid) has at most one job that is overdue.
+ * program likes: it can serve page faults and file systems itself.  So threads of our own do
+ * it, and no request thread waits for them: the answer is given by whoever has it first, the
+ * thread that did the work, or a watcher who sees that it sleeps.  While it computes, or waits
+ * for a processor, it is waited for.
  *
- * A job that is given up is the thread's own, which destroys it when it comes back, if ever.
- * It touches nothing but what is its own.
+ * Who blocks a few threads gets no more: each user (by uid) has so many jobs that are overdue.
+ * Threads that are blocked do not count among those that others may use.
+ *
+ * The work touches nothing but what is its own, so that it may come back at any time.
  *
  * Lock: one; nothing is called under it.
  */
@@ -29,21 +30,27 @@
 #define THREADS_MAX     16u
 #define THREADS_MAX_ALL 128u
 
-/* A thread that sleeps at this age of its job is blocked by somebody. */
-#define BLOCKED_AFTER_NS 5000000
+/* Of one user. */
+#define OVERDUE_MAX 4u
 
-/* And this is too long for one that is only slow. */
-#define SLOW_AFTER_NS 1000000000
+/* How often the watcher looks at jobs. */
+#define LOOK_NS 5000000
+
+/* This is too long for work that is only slow, or waits for a thread. */
+#define SLOW_AFTER_NS INT64_C(2000000000)
 
 /* At the end, for threads that are not blocked to end too. */
 #define END_WAIT_NS 100000000
 
 struct deadline_pool {
     pthread_mutex_t lock;
-    pthread_cond_t asked;    /* something waits, or the end has come */
-    pthread_cond_t finished; /* a job is, a job left, a thread ended */
+    pthread_cond_t asked;    /* workers: something waits, or the end has come */
+    pthread_cond_t to_watch; /* the watcher: the same */
+    pthread_cond_t changed;  /* a job was answered, a thread ended */
     struct deadline_job *waiting, *running;
     unsigned threads, idle;
+    pthread_t watcher;
+    bool has_watcher;
     bool stop;
     bool left; /* its owner is gone: the last thread frees it */
 };
@@ -61,114 +68,7 @@ static struct timespec in_ns(int64_t ns)
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
-int deadline_pool_new(struct deadline_pool **ret_pool)
-{
-    struct deadline_pool *pool = calloc(1, sizeof(*pool));
-    pthread_condattr_t monotonic;
-
-    if (!pool)
-        return -ENOMEM;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->asked, NULL);
-    pthread_cond_init(&pool->finished, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    *ret_pool = pool;
-    return 0;
-}
-
-static void pool_free(struct deadline_pool *pool)
-{
-    pthread_cond_destroy(&pool->asked);
-    pthread_cond_destroy(&pool->finished);
-    pthread_mutex_destroy(&pool->lock);
-    free(pool);
-}
-
-/* Waits for a job, with the lock held; NULL: it is time to end. */
-static struct deadline_job *take_job(struct deadline_pool *pool)
-{
-    pool->idle++;
-    while (!pool->waiting && !pool->stop)
-        pthread_cond_wait(&pool->asked, &pool->lock);
-    pool->idle--;
-    struct deadline_job *job = pool->stop ? NULL : pool->waiting;
-    if (!job)
-        return NULL;
-    DL_DELETE(pool->waiting, job);
-    DL_APPEND(pool->running, job);
-    job->tid = gettid();
-    return job;
-}
-
-static void *work(void *arg)
-{
-    struct deadline_pool *pool = arg;
-
-    (void)creds_act_as_self();
-    pthread_mutex_lock(&pool->lock);
-    for (struct deadline_job *job; (job = take_job(pool));) {
-        pthread_mutex_unlock(&pool->lock);
-        job->run(job);
-        atomic_store(&job->done, true);
-        pthread_mutex_lock(&pool->lock);
-        DL_DELETE(pool->running, job);
-        job->finished = true;
-        if (job->abandoned)
-            job->destroy(job);
-        else
-            pthread_cond_broadcast(&pool->finished);
-    }
-    bool last = --pool->threads == 0 && pool->left;
-    pthread_cond_broadcast(&pool->finished);
-    pthread_mutex_unlock(&pool->lock);
-    if (last)
-        pool_free(pool);
-    return NULL;
-}
-
-static unsigned count_overdue(struct deadline_pool *pool)
-{
-    const struct deadline_job *job;
-    unsigned n = 0;
-
-    DL_FOREACH (pool->running, job)
-        n += job->abandoned;
-    return n;
-}
-
-/* Is a thread free for one more job, or can one be started?  With the lock held. */
-static bool have_thread(struct deadline_pool *pool)
-{
-    pthread_t thread;
-    unsigned waiting = 0;
-    struct deadline_job *job;
-
-    DL_COUNT(pool->waiting, job, waiting);
-    if (pool->idle > waiting)
-        return true;
-    unsigned blocked = count_overdue(pool), working = pool->threads - blocked;
-    if (working >= THREADS_MAX)
-        return true;
-    if (pool->threads < THREADS_MAX_ALL && pthread_create(&thread, NULL, work, pool) == 0) {
-        pthread_detach(thread);
-        pool->threads++;
-        working++;
-    }
-    return working > 0;
-}
-
-static bool has_overdue(struct deadline_pool *pool, uid_t uid)
-{
-    const struct deadline_job *job;
-
-    DL_FOREACH (pool->running, job) {
-        if (job->abandoned && job->uid == uid)
-            return true;
-    }
-    return false;
-}
+/* ---- is it blocked? ---- */
 
 /* Reads /proc/self/task/TID/WHAT into TEXT. */
 static bool read_of_task(pid_t tid, const char *what, char *text, size_t size)
@@ -201,50 +101,254 @@ static bool sleeps(pid_t tid)
            strncmp(text, "process_vm_rw", strlen("process_vm_rw")) != 0;
 }
 
-/* Waits for JOB's end, with the lock held; false: it is blocked. */
-static bool wait_for(struct deadline_pool *pool, const struct deadline_job *job)
+/* With the lock held. */
+static bool is_blocked(const struct deadline_job *job, int64_t now)
 {
-    int64_t began = now_ns(), limit = began;
+    if (now - job->asked_ns > SLOW_AFTER_NS)
+        return true;
+    /* A thread that sleeps because it waits for our lock is done. */
+    return now - job->began_ns >= job->patience_ns && sleeps(job->tid) &&
+           !atomic_load(&job->done);
+}
 
-    while (!job->finished) {
-        limit += BLOCKED_AFTER_NS;
-        const struct timespec until = in_ns(limit);
-        while (!job->finished &&
-               pthread_cond_timedwait(&pool->finished, &pool->lock, &until) != ETIMEDOUT)
+/* ---- answering; with the lock held, which is dropped meanwhile ---- */
+
+static void answer(struct deadline_pool *pool, struct deadline_job *job, bool done)
+{
+    if (job->answered)
+        return;
+    job->answered = job->is_answering = true;
+    pthread_mutex_unlock(&pool->lock);
+    job->answer(job, done);
+    pthread_mutex_lock(&pool->lock);
+    job->is_answering = false;
+    pthread_cond_broadcast(&pool->changed);
+}
+
+/* Answers one job that is overdue; false: none is. */
+static bool answer_one(struct deadline_pool *pool)
+{
+    int64_t now = now_ns();
+    struct deadline_job *job;
+
+    DL_FOREACH (pool->running, job) {
+        if (job->answered || !is_blocked(job, now))
             continue;
-        if (job->finished)
-            break;
-        /* A thread that sleeps because it waits for our lock is done. */
-        bool blocked = job->tid && sleeps(job->tid) && !atomic_load(&job->done);
-        if (blocked || limit - began > SLOW_AFTER_NS)
-            return false;
+        job->overdue = true;
+        answer(pool, job, false);
+        return true;
     }
+    job = pool->waiting; /* the oldest */
+    if (!job || now - job->asked_ns <= SLOW_AFTER_NS)
+        return false;
+    DL_DELETE(pool->waiting, job);
+    answer(pool, job, false);
+    job->destroy(job);
     return true;
 }
 
-int deadline_run(struct deadline_pool *pool, struct deadline_job *job)
+/* With the lock held: a running job that is not answered, or whose answer is under way. */
+static struct deadline_job *find_open(const struct deadline_pool *pool)
 {
-    job->pool = pool;
+    struct deadline_job *job;
+
+    DL_FOREACH (pool->running, job) {
+        if (!job->answered || job->is_answering)
+            return job;
+    }
+    return NULL;
+}
+
+static void *watch(void *arg)
+{
+    struct deadline_pool *pool = arg;
+
     pthread_mutex_lock(&pool->lock);
-    if (pool->stop || has_overdue(pool, job->uid) || !have_thread(pool)) {
-        pthread_mutex_unlock(&pool->lock);
-        job->destroy(job);
-        return -EBUSY;
-    }
-    DL_APPEND(pool->waiting, job);
-    pthread_cond_signal(&pool->asked);
-    if (wait_for(pool, job)) {
-        pthread_mutex_unlock(&pool->lock);
-        return 0;
-    }
-    if (job->tid) {
-        job->abandoned = true;
-    } else {
-        DL_DELETE(pool->waiting, job);
-        job->destroy(job);
+    while (!pool->stop) {
+        if (!pool->waiting && !find_open(pool)) {
+            pthread_cond_wait(&pool->to_watch, &pool->lock);
+            continue;
+        }
+        const struct timespec until = in_ns(now_ns() + LOOK_NS);
+        while (!pool->stop &&
+               pthread_cond_timedwait(&pool->changed, &pool->lock, &until) != ETIMEDOUT)
+            continue;
+        while (!pool->stop && answer_one(pool))
+            continue;
     }
     pthread_mutex_unlock(&pool->lock);
-    return -ETIMEDOUT;
+    return NULL;
+}
+
+/* ---- workers ---- */
+
+static void pool_free(struct deadline_pool *pool)
+{
+    pthread_cond_destroy(&pool->asked);
+    pthread_cond_destroy(&pool->to_watch);
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+/* Waits for a job, with the lock held; NULL: it is time to end. */
+static struct deadline_job *take_job(struct deadline_pool *pool)
+{
+    pool->idle++;
+    while (!pool->waiting && !pool->stop)
+        pthread_cond_wait(&pool->asked, &pool->lock);
+    pool->idle--;
+    struct deadline_job *job = pool->stop ? NULL : pool->waiting;
+    if (!job)
+        return NULL;
+    DL_DELETE(pool->waiting, job);
+    DL_APPEND(pool->running, job);
+    job->tid = gettid();
+    job->began_ns = now_ns();
+    return job;
+}
+
+static void *work(void *arg)
+{
+    struct deadline_pool *pool = arg;
+
+    (void)creds_act_as_self();
+    pthread_mutex_lock(&pool->lock);
+    for (struct deadline_job *job; (job = take_job(pool));) {
+        pthread_mutex_unlock(&pool->lock);
+        job->run(job);
+        atomic_store(&job->done, true);
+        pthread_mutex_lock(&pool->lock);
+        answer(pool, job, true);
+        while (job->is_answering)
+            pthread_cond_wait(&pool->changed, &pool->lock);
+        DL_DELETE(pool->running, job);
+        job->destroy(job);
+    }
+    bool last = --pool->threads == 0 && pool->left;
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->lock);
+    if (last)
+        pool_free(pool);
+    return NULL;
+}
+
+static unsigned count_overdue(const struct deadline_pool *pool)
+{
+    const struct deadline_job *job;
+    unsigned n = 0;
+
+    DL_FOREACH (pool->running, job)
+        n += job->overdue;
+    return n;
+}
+
+/* Is a thread there for one more job, now or soon, or can one be started?  With the lock held.
+ */
+static bool have_thread(struct deadline_pool *pool)
+{
+    struct deadline_job *job;
+    unsigned waiting = 0;
+    pthread_t thread;
+
+    DL_COUNT(pool->waiting, job, waiting);
+    if (pool->idle > waiting)
+        return true;
+    unsigned working = pool->threads - count_overdue(pool);
+    if (working >= THREADS_MAX)
+        return true;
+    if (pool->threads < THREADS_MAX_ALL && pthread_create(&thread, NULL, work, pool) == 0) {
+        pthread_detach(thread);
+        pool->threads++;
+        working++;
+    }
+    return working > 0;
+}
+
+static bool has_too_many_overdue(const struct deadline_pool *pool, uid_t uid)
+{
+    const struct deadline_job *job;
+    unsigned n = 0;
+
+    DL_FOREACH (pool->running, job)
+        n += job->overdue && job->uid == uid;
+    return n >= OVERDUE_MAX;
+}
+
+static bool have_watcher(struct deadline_pool *pool)
+{
+    if (!pool->has_watcher)
+        pool->has_watcher = pthread_create(&pool->watcher, NULL, watch, pool) == 0;
+    return pool->has_watcher;
+}
+
+/* False: it cannot be. */
+static bool enqueue(struct deadline_pool *pool, struct deadline_job *job)
+{
+    LOCK_FOR_SCOPE(&pool->lock);
+    if (pool->stop || has_too_many_overdue(pool, job->uid) || !have_watcher(pool) ||
+        !have_thread(pool))
+        return false;
+    job->asked_ns = now_ns();
+    job->patience_ns = LOOK_NS;
+    DL_APPEND(pool->waiting, job);
+    pthread_cond_signal(&pool->asked);
+    pthread_cond_signal(&pool->to_watch);
+    return true;
+}
+
+void deadline_run(struct deadline_pool *pool, struct deadline_job *job)
+{
+    job->pool = pool;
+    if (enqueue(pool, job))
+        return;
+    job->answer(job, false);
+    job->destroy(job);
+}
+
+void deadline_stage(struct deadline_job *job, int64_t patience_ns)
+{
+    LOCK_FOR_SCOPE(&job->pool->lock);
+    job->began_ns = now_ns();
+    job->patience_ns = patience_ns;
+}
+
+int deadline_pool_new(struct deadline_pool **ret_pool)
+{
+    struct deadline_pool *pool = calloc(1, sizeof(*pool));
+    pthread_condattr_t monotonic;
+
+    if (!pool)
+        return -ENOMEM;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->asked, NULL);
+    pthread_cond_init(&pool->to_watch, NULL);
+    pthread_cond_init(&pool->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *ret_pool = pool;
+    return 0;
+}
+
+/* Answers all that is not; with the lock held. */
+static void answer_all(struct deadline_pool *pool)
+{
+    struct deadline_job *job;
+
+    while ((job = pool->waiting)) {
+        DL_DELETE(pool->waiting, job);
+        answer(pool, job, false);
+        job->destroy(job);
+    }
+    while ((job = find_open(pool))) {
+        if (job->answered) {
+            pthread_cond_wait(&pool->changed, &pool->lock);
+            continue;
+        }
+        job->overdue = true;
+        answer(pool, job, false);
+    }
 }
 
 void deadline_pool_free(struct deadline_pool *pool)
@@ -254,9 +358,15 @@ void deadline_pool_free(struct deadline_pool *pool)
     pthread_mutex_lock(&pool->lock);
     pool->stop = true;
     pthread_cond_broadcast(&pool->asked);
+    pthread_cond_broadcast(&pool->to_watch);
+    pthread_mutex_unlock(&pool->lock);
+    if (pool->has_watcher)
+        pthread_join(pool->watcher, NULL);
+    pthread_mutex_lock(&pool->lock);
+    answer_all(pool);
     const struct timespec until = in_ns(now_ns() + END_WAIT_NS);
     while (pool->threads > 0 &&
-           pthread_cond_timedwait(&pool->finished, &pool->lock, &until) != ETIMEDOUT)
+           pthread_cond_timedwait(&pool->changed, &pool->lock, &until) != ETIMEDOUT)
         continue;
     bool last = pool->threads == 0;
     pool->left = true;

@@ -39,11 +39,8 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     if (!fs || !target_get(fs, req, parent, name, &target))
         return;
     int r = look_up(fs, &target, &found);
-    if (r == INDEX_VARIANT && caseonly_is_meant(fs, req, &target)) {
-        node_forget(fs->nodes, found.node, 1);
-        r = -ENOENT;
-    }
-    fs_reply_entry(fs, req, r, &found);
+    if (r != INDEX_VARIANT || !caseonly_takes(fs, req, &target, &found))
+        fs_reply_entry(fs, req, r, &found);
 }
 
 void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)

@@ -8,8 +8,8 @@
  * links are read and their text walked, those of procfs as the requester would see them.
  *
  * The requester has just gone the same way, so that the kernel knows each directory and need
- * not ask us (RESOLVE_CACHED).  If it does not keep them it asks, and another thread answers;
- * if there is none, the one for whom we walk gives up waiting, and does.
+ * not ask us (RESOLVE_CACHED).  If it does not keep them it asks, and a request thread answers,
+ * none of which waits for us.
  *
  * A directory of the mount is recognised by its device, and which one it is by its file handle,
  * which the kernel makes out of the nodeid (fs/fuse/inode.c: fuse_encode_fh).

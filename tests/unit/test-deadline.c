@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * test-deadline.c - work that others may block for ever: nobody waits for it, and no other work
- * does.
+ * test-deadline.c - work that others may block for ever: it is answered for in time, once, and
+ * no other work waits for it.
  *
- * A job here sleeps on a pipe until it is let go, or computes, or ends at once.  Every job that
- * was handed over must be destroyed, once, whatever became of it.
+ * A job here sleeps on a pipe until it is let go, or computes, or ends at once.  Every job must
+ * be answered once and destroyed once, whatever became of it.
  */
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -37,14 +38,28 @@
 #define ROUNDS       2000
 #define COMPETITIONS 20
 
-enum what { END_AT_ONCE, BLOCK, COMPUTE };
+enum what { END_AT_ONCE, BLOCK, BLOCK_LONG, COMPUTE };
+
+/* The patience that BLOCK_LONG asks for. */
+#define LONG_NS INT64_C(100000000000)
+
+/* What one who asks gets; he frees it. */
+struct outcome {
+    sem_t answered;
+    atomic_int answers;
+    bool done;
+};
 
 struct work {
     struct deadline_job job;
+    struct outcome *outcome;
     enum what what;
     int gate; /* readable: go on */
     bool ran;
 };
+
+/* Of one user, until he is refused. */
+#define OVERDUE_MAX 4
 
 static atomic_int alive; /* jobs that were made and not yet destroyed */
 static struct deadline_pool *pool;
@@ -83,7 +98,9 @@ static void work_run(struct deadline_job *job)
 
     if (work->what == COMPUTE)
         compute();
-    if (work->what == BLOCK)
+    if (work->what == BLOCK_LONG)
+        deadline_stage(job, LONG_NS);
+    if (work->what == BLOCK || work->what == BLOCK_LONG)
         wait_at(work->gate);
     work->ran = true;
 }
@@ -94,13 +111,25 @@ static void work_destroy(struct deadline_job *job)
     atomic_fetch_sub(&alive, 1);
 }
 
-static struct work *work_new(uid_t uid, enum what what)
+static void work_answer(struct deadline_job *job, bool done)
+{
+    struct work *work = (struct work *)job;
+    struct outcome *outcome = work->outcome;
+
+    ck_assert(!done || work->ran);
+    ck_assert_int_eq(atomic_fetch_add(&outcome->answers, 1), 0);
+    outcome->done = done;
+    sem_post(&outcome->answered);
+}
+
+static struct work *work_new(uid_t uid, enum what what, struct outcome *outcome)
 {
     struct work *work = calloc(1, sizeof(*work));
 
     ck_assert_ptr_nonnull(work);
     *work = (struct work){
-        .job = {.run = work_run, .destroy = work_destroy, .uid = uid},
+        .job = {.run = work_run, .answer = work_answer, .destroy = work_destroy, .uid = uid},
+        .outcome = outcome,
         .what = what,
         .gate = gate[0],
     };
@@ -108,20 +137,20 @@ static struct work *work_new(uid_t uid, enum what what)
     return work;
 }
 
-/* What came of a job of UID, and in which time. */
+/* What came of a job of UID, 0 or -ETIMEDOUT, and in which time it was answered. */
 static int run_for(uid_t uid, enum what what, int64_t *ret_ns)
 {
-    struct work *work = work_new(uid, what);
+    struct outcome outcome = {.done = false};
     int64_t began = now_ns();
 
-    int r = deadline_run(pool, &work->job);
+    sem_init(&outcome.answered, 0, 0);
+    deadline_run(pool, &work_new(uid, what, &outcome)->job);
+    while (sem_wait(&outcome.answered) < 0)
+        continue;
     if (ret_ns)
         *ret_ns = now_ns() - began;
-    if (r == 0) {
-        ck_assert(work->ran);
-        work_destroy(&work->job);
-    }
-    return r;
+    sem_destroy(&outcome.answered);
+    return outcome.done ? 0 : -ETIMEDOUT;
 }
 
 static void let_go(void)
@@ -153,10 +182,11 @@ static void tear_down(void)
     close(gate[1]);
 }
 
-START_TEST(job_runs_and_its_caller_destroys_it)
+START_TEST(job_runs_and_is_answered_and_destroyed)
 {
     for (int i = 0; i < 100; i++)
         ck_assert_int_eq(run_for(ALICE, END_AT_ONCE, NULL), 0);
+    wait_until_destroyed();
 }
 END_TEST
 
@@ -173,12 +203,17 @@ START_TEST(blocked_job_is_given_up_and_destroyed_when_it_comes_back)
 }
 END_TEST
 
-START_TEST(user_with_an_overdue_job_gets_no_second_one)
+START_TEST(user_with_some_overdue_jobs_gets_no_more)
 {
-    ck_assert_int_eq(run_for(ALICE, BLOCK, NULL), -ETIMEDOUT);
-    for (int i = 0; i < 100; i++)
-        ck_assert_int_eq(run_for(ALICE, BLOCK, NULL), -EBUSY);
-    ck_assert_int_eq(atomic_load(&alive), 1);
+    int64_t took;
+
+    for (int i = 0; i < OVERDUE_MAX; i++)
+        ck_assert_int_eq(run_for(ALICE, BLOCK, NULL), -ETIMEDOUT);
+    for (int i = 0; i < 1000; i++) { /* refused at once: less than the patience for one */
+        ck_assert_int_eq(run_for(ALICE, BLOCK, &took), -ETIMEDOUT);
+        ck_assert_int_lt(took, AT_ONCE_NS);
+    }
+    ck_assert_int_eq(atomic_load(&alive), OVERDUE_MAX);
 }
 END_TEST
 
@@ -197,12 +232,11 @@ START_TEST(overdue_jobs_of_many_users_let_nobody_wait)
 
     for (unsigned user = 0; user < MANY_USERS; user++) {
         int r = run_for(ALICE + user, BLOCK, &took);
-        ck_assert_msg(r == -ETIMEDOUT || r == -EBUSY, "user %u: %d", user, r);
+        ck_assert_msg(r == -ETIMEDOUT, "user %u: %d", user, r);
         ck_assert_msg(took < AT_ONCE_NS, "user %u waited %lld ms", user,
                       (long long)took / 1000000);
     }
-    int r = run_for(ALICE + MANY_USERS, END_AT_ONCE, &took);
-    ck_assert_msg(r == 0 || r == -EBUSY, "%d", r);
+    (void)run_for(ALICE + MANY_USERS, END_AT_ONCE, &took);
     ck_assert_int_lt(took, AT_ONCE_NS);
     let_go();
     wait_until_destroyed();
@@ -293,6 +327,34 @@ START_TEST(end_waits_for_no_blocked_thread)
 }
 END_TEST
 
+struct asker {
+    pthread_t thread;
+    int result;
+};
+
+static void *ask(void *arg)
+{
+    struct asker *asker = arg;
+
+    asker->result = run_for(ALICE, BLOCK_LONG, NULL);
+    return NULL;
+}
+
+/* Patience is the job's own. */
+START_TEST(end_answers_what_is_not)
+{
+    struct asker asker = {.result = 1};
+
+    ck_assert_int_eq(pthread_create(&asker.thread, NULL, ask, &asker), 0);
+    sleep_ms(100);
+    ck_assert_int_eq(atomic_load(&alive), 1);
+    deadline_pool_free(pool);
+    pool = NULL;
+    pthread_join(asker.thread, NULL);
+    ck_assert_int_eq(asker.result, -ETIMEDOUT);
+}
+END_TEST
+
 START_TEST(blocked_job_comes_back_after_the_end)
 {
     ck_assert_int_eq(run_for(ALICE, BLOCK, NULL), -ETIMEDOUT);
@@ -318,15 +380,16 @@ int main(void)
 
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, job_runs_and_its_caller_destroys_it);
+    tcase_add_test(tests, job_runs_and_is_answered_and_destroyed);
     tcase_add_test(tests, blocked_job_is_given_up_and_destroyed_when_it_comes_back);
-    tcase_add_test(tests, user_with_an_overdue_job_gets_no_second_one);
+    tcase_add_test(tests, user_with_some_overdue_jobs_gets_no_more);
     tcase_add_test(tests, overdue_job_hinders_no_other_user);
     tcase_add_test(tests, overdue_jobs_of_many_users_let_nobody_wait);
     tcase_add_test(tests, job_that_computes_is_waited_for);
     tcase_add_test(tests, jobs_that_compete_for_the_processors_are_waited_for);
     tcase_add_test(tests, short_jobs_of_many_threads_are_all_done);
     tcase_add_test(tests, end_waits_for_no_blocked_thread);
+    tcase_add_test(tests, end_answers_what_is_not);
     tcase_add_test(tests, blocked_job_comes_back_after_the_end);
     tcase_add_test(tests, end_of_an_unused_or_no_pool);
     suite_add_tcase(suite, tests);
