@@ -118,12 +118,17 @@ static bool is_content(struct question *q, int fd, const struct object *object,
     size_t len = content_text(object->content, text);
     ssize_t n = pread(fd, got, sizeof(got), 0);
 
-    if (fstat(fd, &st) == 0 && n == (ssize_t)len && st.st_size == (off_t)len &&
+    int error = n < 0 ? errno : 0;
+
+    if (fstat(fd, &st) < 0)
+        error = errno;
+    if (error == 0 && n == (ssize_t)len && st.st_size == (off_t)len &&
         memcmp(text, got, len) == 0)
         return true;
     snprintf(q->said, SAID_SIZE,
-             "%s: %zd bytes, size %jd, \"%.8s\"; the model has %zu, \"%.8s\"", what, n,
-             (intmax_t)st.st_size, n >= 8 ? got : "", len, len >= 8 ? text : "");
+             "%s: %s, %zd bytes, size %jd, \"%.8s\"; the model has %zu, \"%.8s\"", what,
+             error ? strerrorname_np(error) : "done", n, (intmax_t)st.st_size,
+             n >= 8 ? got : "", len, len >= 8 ? text : "");
     return false;
 }
 

@@ -7,6 +7,7 @@ with a model.  model.c does it.  And the test of this test: it finds a daemon th
 A check is one answer compared: a result, a stat, the content read, a listing.
 FOLDFS_TEST_SEED repeats a run, as far as the scheduler does."""
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -22,7 +23,11 @@ CHECKS = scaled(150000, 5000)  # of each mode
 WITHOUT_FAULT = scaled(20000, 5000)
 FAULT_S = 60  # within which a fault is found
 KILLS = scaled(3)
-END_S = 60    # after the daemon is gone
+END_S = 30    # after the daemon is gone
+
+# What processes see then.
+DAEMON_GONE = [text for error in (errno.ENOTCONN, errno.ECONNABORTED)
+               for text in (errno.errorcode[error], os.strerror(error))]
 
 # Till when the kernel may answer with what was so before a change behind the mount: names are
 # expired, attributes only time out.  Where nothing is watched both do.  Processes that share two
@@ -119,6 +124,13 @@ def program_with_faults_has_none_by_itself(options, behind, seed):
         nothing_is_wrong(options, behind, WITHOUT_FAULT, seed)
 
 
+def threads_left(mount):
+    try:
+        return mounted.threads_of(mount.pid())
+    except OSError as error:
+        return error
+
+
 def kill_in_the_middle(options, seed):
     with mounted_with(options, True) as mount, \
             subprocess.Popen(command(mount, 1 << 40, True, seed), stdout=subprocess.PIPE,
@@ -127,13 +139,16 @@ def kill_in_the_middle(options, seed):
         if model.poll() is not None:
             raise Failure(f'it ended before: {model.stdout.read()}')
         os.kill(mount.pid(), signal.SIGKILL)
-        mount.daemon.wait()
         try:
-            expect(model.wait(END_S) != 0, 'the processes did not notice')
+            said = model.communicate(timeout=END_S)[0]
+            expect(any(word in said for word in DAEMON_GONE), f'no process noticed: {said}')
         except subprocess.TimeoutExpired:
-            mount.abort()
-            model.wait()
-            raise Failure('processes wait for a daemon that is gone') from None
+            said = threads_left(mount)
+            mounted.run('umount', '-f', mount.path)  # which ends what they wait for
+            model.communicate()
+            mount.daemon = None
+            raise Failure(f'processes wait for a daemon that was killed: {said}') from None
+        mount.daemon.wait(END_S)
         mounted.run('umount', mount.path)
         mount.daemon = None  # nothing is left to stop
 
