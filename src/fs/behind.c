@@ -7,7 +7,7 @@
  * handle is tried with each file system of the tree.  A name that is taken for changed and was
  * not is only looked at once more.
  *
- * The kernel is told too, by another thread (notifier.h), to look the name up again.
+ * The kernel is told too, by another thread (notifier.h).
  *
  * Lock order: the watch's lock, then the index's or the notifier's.
  */
@@ -40,8 +40,8 @@ static void changed(void *ctx, int handle_type, const unsigned char *handle, siz
     for (unsigned n = 0; fsys_nth_id(fs->fsys_list, n, fsys_id); n++) {
         size_t id_len = behind_dir_id(fsys_id, handle_type, handle, len, id);
         fuse_ino_t parent = index_changed_behind(fs->index, id, id_len, name, name_len);
-        if (parent != 0 && name)
-            notifier_expire(fs->notifier, parent, name, name_len);
+        if (parent != 0)
+            notifier_tell(fs->notifier, parent);
     }
 }
 
@@ -72,13 +72,13 @@ int behind_listen(struct foldfs *fs)
 {
     if (!fs->watch)
         return 0;
-    int r = notifier_new(fs->session, &fs->notifier);
+    int r = notifier_new(fs, &fs->notifier);
     return r < 0 ? r : watch_start(fs->watch);
 }
 
 void behind_stop_notifying(struct foldfs *fs)
 {
-    notifier_stop(fs->notifier, fs->options->mountpoint);
+    notifier_stop(fs->notifier);
 }
 
 void behind_stop_listening(struct foldfs *fs)
@@ -91,7 +91,7 @@ void behind_end(struct foldfs *fs)
 {
     watch_free(fs->watch);
     fs->watch = NULL;
-    notifier_stop(fs->notifier, fs->options->mountpoint);
+    notifier_stop(fs->notifier);
     notifier_free(fs->notifier);
     fs->notifier = NULL;
 }

@@ -15,7 +15,7 @@
  * because we cannot see, it is said once in the log.
  *
  * The requester's memory and the directories that its paths name are read by a thread that
- * nobody waits for, and that may itself ask our mount (deadline.h).
+ * nobody waits for (deadline.h).
  */
 #include "fs/caseonly.h"
 
@@ -31,7 +31,7 @@
 /* How long its memory, and the directories of its paths, may keep our thread asleep: pages that
  * nobody provides have been seen by the kernel just before; directories may be on a disk. */
 #define MEMORY_PATIENCE_NS INT64_C(5000000)
-#define WALK_PATIENCE_NS   INT64_C(50000000)
+#define WALK_PATIENCE_NS   INT64_C(100000000)
 
 struct question {
     struct deadline_job job;
@@ -101,9 +101,9 @@ static void answer(struct deadline_job *job, bool done)
     int r = done ? q->answer : -ETIMEDOUT;
 
     if (r < 0)
-        count_unseen(q->fs, !done          ? "its memory"
-                            : r == -EAGAIN ? "the way of its path"
-                                           : "its path");
+        count_unseen(q->fs, !done         ? "its memory"
+                            : r == -EBUSY ? "the way of its path"
+                                          : "its path");
     if (r > 0) {
         node_forget(q->fs->nodes, q->found.node, 1);
         fs_reply(q->req, -ENOENT);
@@ -127,7 +127,9 @@ static struct question *question_new(struct foldfs *fs, fuse_req_t req,
         .fs = fs,
         .req = req,
         .found = *found,
-        .walk = {.tid = ctx->pid,
+        .walk = {.fs = fs,
+                 .job = &q->job,
+                 .tid = ctx->pid,
                  .dev = fs->shown_dev,
                  .parent = target->parent->id,
                  .name = q->name.bytes},

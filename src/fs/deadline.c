@@ -11,7 +11,8 @@
  * Who blocks a few threads gets no more: each user (by uid) has so many jobs that are overdue.
  * Threads that are blocked do not count among those that others may use.
  *
- * The work touches nothing but what is its own, so that it may come back at any time.
+ * The work touches nothing but what is its own, so that it may come back at any time; or it
+ * says when it does, and the end waits for that.
  *
  * Lock: one; nothing is called under it.
  */
@@ -313,6 +314,22 @@ void deadline_stage(struct deadline_job *job, int64_t patience_ns)
     job->patience_ns = patience_ns;
 }
 
+bool deadline_enter(struct deadline_job *job)
+{
+    LOCK_FOR_SCOPE(&job->pool->lock);
+    if (job->pool->stop && job->inside == 0)
+        return false;
+    job->inside++;
+    return true;
+}
+
+void deadline_leave(struct deadline_job *job)
+{
+    LOCK_FOR_SCOPE(&job->pool->lock);
+    job->inside--;
+    pthread_cond_broadcast(&job->pool->changed);
+}
+
 int deadline_pool_new(struct deadline_pool **ret_pool)
 {
     struct deadline_pool *pool = calloc(1, sizeof(*pool));
@@ -351,6 +368,17 @@ static void answer_all(struct deadline_pool *pool)
     }
 }
 
+static bool anybody_inside(const struct deadline_pool *pool)
+{
+    const struct deadline_job *job;
+
+    DL_FOREACH (pool->running, job) {
+        if (job->inside > 0)
+            return true;
+    }
+    return false;
+}
+
 void deadline_pool_free(struct deadline_pool *pool)
 {
     if (!pool)
@@ -364,6 +392,8 @@ void deadline_pool_free(struct deadline_pool *pool)
         pthread_join(pool->watcher, NULL);
     pthread_mutex_lock(&pool->lock);
     answer_all(pool);
+    while (anybody_inside(pool))
+        pthread_cond_wait(&pool->changed, &pool->lock);
     const struct timespec until = in_ns(now_ns() + END_WAIT_NS);
     while (pool->threads > 0 &&
            pthread_cond_timedwait(&pool->changed, &pool->lock, &until) != ETIMEDOUT)

@@ -12,7 +12,8 @@
 struct deadline_pool;
 
 /* What is to be done, as the first member of the caller's own structure, all zero but for the
- * functions and uid.  Whoever asked may be gone before it is: it has everything by value. */
+ * functions and uid.  Whoever asked may be gone before it is: what it has of others it has by
+ * value, or touches only between deadline_enter() and deadline_leave(). */
 struct deadline_job {
     /* The work, in a thread of the pool's.  May never come back. */
     void (*run)(struct deadline_job *job);
@@ -32,6 +33,7 @@ struct deadline_job {
     int64_t patience_ns;
     _Atomic bool done;
     bool answered, is_answering, overdue;
+    unsigned inside;
 };
 
 int deadline_pool_new(struct deadline_pool **ret_pool);
@@ -47,5 +49,10 @@ void deadline_run(struct deadline_pool *pool, struct deadline_job *job);
 
 /* By run(): from now on a sleep of PATIENCE_NS means that it is blocked. */
 void deadline_stage(struct deadline_job *job, int64_t patience_ns);
+
+/* By run(), around what it does with structures of others; may nest.  False: the pool ends,
+ * they may be gone.  What is done inside must not be blocked by those for whom it is done. */
+bool deadline_enter(struct deadline_job *job);
+void deadline_leave(struct deadline_job *job);
 
 #endif

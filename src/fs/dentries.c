@@ -16,6 +16,8 @@
  * kernel reads the epoch before it asks (fs/fuse/dir.c: fuse_lookup); readdirplus holds the
  * directory's lock, which the change needs.  No absent name is ever kept.
  *
+ * What others change in the tree makes all dentries stale too, a little later (notifier.c).
+ *
  * Stale dentries take with them what is mounted on them.  So auto is strict while anything is
  * mounted inside of the mount; a thread watches this mount namespace's table (proc(5)) for
  * that.  Names that were kept just before may live on for the timeout, and until then the epoch
@@ -80,15 +82,19 @@ static bool may_be_kept(const struct foldfs *fs)
                                         fs->options->entry_timeout * 1e9;
 }
 
-void dentries_changed_by(struct foldfs *fs, enum index_match match)
+static void make_all_stale(struct foldfs *fs)
 {
     struct fuse_out_header notice = {.len = sizeof(notice), .error = NOTIFY_INC_EPOCH};
     const struct iovec iov = {.iov_base = &notice, .iov_len = sizeof(notice)};
 
-    if (match != INDEX_VARIANT || !may_be_kept(fs) || fault_is("epoch"))
-        return;
     if (writev(fuse_session_fd(fs->session), &iov, 1) < 0 && errno != ENODEV)
         log_line(LOG_ERR, "the kernel cannot be told to look up names again: %m");
+}
+
+void dentries_changed_by(struct foldfs *fs, enum index_match match)
+{
+    if (match == INDEX_VARIANT && may_be_kept(fs) && !fault_is("epoch"))
+        make_all_stale(fs);
 }
 
 /* ---- mounts inside ---- */
@@ -142,6 +148,25 @@ static void set_inside(struct foldfs *fs, bool inside)
     if (inside && !atomic_load(&fs->mounted_inside))
         atomic_store(&fs->mounted_inside_ns, now_ns());
     atomic_store(&fs->mounted_inside, inside);
+}
+
+/* For the mounts of this moment, of which the thread may not have heard yet. */
+static bool is_anything_inside(const struct foldfs *fs)
+{
+    FILE *mounts = fopen("/proc/self/mountinfo", "re");
+    bool inside = !mounts || look_inside(mounts, fs->options->mountpoint);
+
+    if (mounts)
+        fclose(mounts);
+    return inside;
+}
+
+void dentries_changed_behind(struct foldfs *fs)
+{
+    if (!dentries_are_kept(fs) || fault_is("epoch"))
+        return;
+    if (fs->options->cache != CACHE_AUTO || !is_anything_inside(fs))
+        make_all_stale(fs);
 }
 
 static void *watch_mounts(void *arg)

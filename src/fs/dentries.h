@@ -28,4 +28,7 @@ bool dentries_are_kept(const struct foldfs *fs);
  * any thread, with any lock. */
 void dentries_changed_by(struct foldfs *fs, enum index_match match);
 
+/* Others changed names in the tree. */
+void dentries_changed_behind(struct foldfs *fs);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * ioctl.c - IOCTL, for the few that a passthrough can answer.
+ * ioctl.c - IOCTL, for the few that a passthrough can answer, and our own (asked.h).
  *
  * Only what is known to take one structure by value, to concern one file only, and to be
  * checked by the kernel before it asks (it asks for the caller's ownership before it changes
@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 
 #include "common.h"
+#include "fs/asked.h"
 #include "fs/dir.h"
 #include "fs/open.h"
 
@@ -92,7 +93,7 @@ void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 
     (void)arg;
     (void)flags;
-    if (!node)
+    if (!node || asked_by_control(fs, req, ino, cmd, in, in_size))
         return;
     int fd = fd_for_ioctl(fs, node, fi);
     if (size == 0 || (changes_inode(cmd) ? in_size : out_size) < size) {

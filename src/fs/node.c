@@ -151,6 +151,15 @@ struct node *node_get(struct node_table *table, uint64_t id)
     return id == NODE_ROOT_ID ? table->root : slots_get(table->slots, id);
 }
 
+struct node *node_get_pinned(struct node_table *table, uint64_t id)
+{
+    LOCK_FOR_SCOPE(&table->lock);
+    struct node *node = node_get(table, id);
+    if (node)
+        node_pin(node);
+    return node;
+}
+
 /* With the lock held: takes NODE out of the table if nothing refers to it. */
 static bool remove_if_unused(struct node_table *table, struct node *node)
 {

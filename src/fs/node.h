@@ -75,6 +75,9 @@ void node_table_free(struct node_table *table);
 /* The node of a nodeid that the kernel sent, or NULL if it is stale. */
 struct node *node_get(struct node_table *table, uint64_t id);
 
+/* The same, pinned, where no request keeps it. */
+struct node *node_get_pinned(struct node_table *table, uint64_t id);
+
 /* The node of the entry NAME of PARENT (open as DIR_FD), whose stat is ST, with one kernel
  * reference more; made if there is none.  FD is the file itself, or -1; it is not kept. */
 int node_look_up(struct node_table *table, struct node *parent, int dir_fd, const char *name,

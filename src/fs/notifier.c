@@ -1,107 +1,102 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * notifier.c - telling the kernel that a name has to be looked up again.
+ * notifier.c - telling the kernel what others changed.
  *
- * To expire a name the kernel takes the lock of its directory, under which others wait for
- * answers of ours (fs/fuse/dir.c: fuse_reverse_inval_entry).  So a thread does it that holds no
- * lock and answers nobody.  Expired names are looked up at their next use; open files, working
- * directories and what is mounted there stay (Linux 6.2; before that nothing is told, and names
- * live for their timeout).
+ * The directory's attributes are to be asked for again; and where names of files are kept
+ * (dentries.c), all names.  To expire one name alone would take the lock of its directory in
+ * the kernel (fs/fuse/dir.c: fuse_reverse_inval_entry), under which others wait for answers of
+ * ours: a daemon that is killed while a thread of it waits there keeps its connection, and all
+ * who wait on it, for ever.  What is told here needs no lock that a request holds.  Names of
+ * directories live for their timeout.
  *
- * Names wait in a table, each once: who changes one name all the time makes no queue.  It has a
- * limit; what does not find room lives for its timeout.
+ * A thread of its own, so that much told at once costs little: each directory waits once in a
+ * table, and there is a pause between two rounds.
  *
  * Lock: one, held for a moment; it is innermost.
  */
+/* Without memory the hash table refuses the entry instead of ending the process. */
+#define HASH_NONFATAL_OOM            1
+#define uthash_nonfatal_oom(element) ((element)->refused = true)
 #include "fs/notifier.h"
 
-#include <string.h>
-#include <sys/mount.h>
+#include <pthread.h>
 #include <time.h>
 
 #include "common.h"
-#define HASH_NONFATAL_OOM            1
-#define uthash_nonfatal_oom(element) ((element)->refused = true)
-#include <uthash.h>
+#include "fs/dentries.h"
+#include "fs/fs.h"
 
-/* Names that wait; some 20 MB. */
+/* Directories that wait, at most; others are asked for again after their timeout. */
 #define WAITING_MAX 100000u
 
-/* At the end, for the kernel to let go of a directory, until it is forced to. */
-#define END_WAIT_S 1
+/* Between two rounds. */
+#define PAUSE_NS 20000000L
 
 struct notice {
     UT_hash_handle hh;
     bool refused;
-    size_t key_len;
-    struct notice_key {
-        uint64_t parent;
-        char name[]; /* with a NUL, which does not count for the key */
-    } key;
+    uint64_t parent;
 };
 
 struct notifier {
-    struct fuse_session *session;
+    struct foldfs *fs;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t asked;
-    pthread_cond_t ended;
-    struct notice *waiting; /* in the order of their coming */
-    bool stop, has_ended;
+    struct notice *waiting;
+    bool stop;
     bool is_joined; /* of the one who ends it */
 };
 
-static int expire(struct fuse_session *session, fuse_ino_t parent, const char *name, size_t len)
+static void free_all(struct notice *all)
 {
-#ifdef FOLDFS_EXPIRE_HAS_FLAGS
-    return fuse_lowlevel_notify_expire_entry(session, parent, name, len, FUSE_LL_EXPIRE_ONLY);
-#else
-    return fuse_lowlevel_notify_expire_entry(session, parent, name, len);
-#endif
+    struct notice *notice, *next;
+
+    HASH_ITER (hh, all, notice, next) {
+        HASH_DEL(all, notice);
+        free(notice);
+    }
 }
 
-/* Waits for a name, with the lock held, and takes it; NULL: the end has come. */
-static struct notice *take(struct notifier *notifier)
+/* Waits for something, and takes it all; false: the end has come. */
+static bool take_all(struct notifier *notifier, struct notice **ret_all)
 {
+    LOCK_FOR_SCOPE(&notifier->lock);
     while (!notifier->waiting && !notifier->stop)
         pthread_cond_wait(&notifier->asked, &notifier->lock);
-    if (notifier->stop)
-        return NULL;
-    struct notice *notice = notifier->waiting;
-    HASH_DEL(notifier->waiting, notice);
-    return notice;
+    *ret_all = notifier->waiting;
+    notifier->waiting = NULL;
+    return !notifier->stop;
 }
 
 static void *notify(void *arg)
 {
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
     struct notifier *notifier = arg;
-    struct fuse_session *session = notifier->session;
+    struct foldfs *fs = notifier->fs;
+    struct notice *all = NULL;
 
-    pthread_mutex_lock(&notifier->lock);
-    for (struct notice *notice; (notice = take(notifier));) {
-        pthread_mutex_unlock(&notifier->lock);
-        /* Both fail where the kernel knows no such name or directory, which is as good. */
-        (void)expire(session, notice->key.parent, notice->key.name, strlen(notice->key.name));
-        (void)fuse_lowlevel_notify_inval_inode(session, notice->key.parent, -1, 0);
-        free(notice);
-        pthread_mutex_lock(&notifier->lock);
+    while (take_all(notifier, &all)) {
+        /* This fails where the kernel knows no such directory, which is as good. */
+        for (const struct notice *notice = all; notice; notice = notice->hh.next)
+            (void)fuse_lowlevel_notify_inval_inode(fs->session, notice->parent, -1, 0);
+        free_all(all);
+        dentries_changed_behind(fs);
+        nanosleep(&pause, NULL);
     }
-    notifier->has_ended = true;
-    pthread_cond_broadcast(&notifier->ended);
-    pthread_mutex_unlock(&notifier->lock);
+    free_all(all);
     return NULL;
 }
 
-int notifier_new(struct fuse_session *session, struct notifier **ret_notifier)
+int notifier_new(struct foldfs *fs, struct notifier **ret_notifier)
 {
     CLEANUP_FREE struct notifier *notifier = calloc(1, sizeof(*notifier));
 
     if (!notifier)
         return -ENOMEM;
-    notifier->session = session;
+    notifier->fs = fs;
     pthread_mutex_init(&notifier->lock, NULL);
     pthread_cond_init(&notifier->asked, NULL);
-    pthread_cond_init(&notifier->ended, NULL);
     int r = -pthread_create(&notifier->thread, NULL, notify, notifier);
     if (r < 0)
         return r;
@@ -109,70 +104,47 @@ int notifier_new(struct fuse_session *session, struct notifier **ret_notifier)
     return 0;
 }
 
-/* Tells the thread to end, and waits a little for that. */
-static bool end_thread(struct notifier *notifier)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += END_WAIT_S;
-    LOCK_FOR_SCOPE(&notifier->lock);
-    notifier->stop = true;
-    pthread_cond_signal(&notifier->asked);
-    while (!notifier->has_ended &&
-           pthread_cond_timedwait(&notifier->ended, &notifier->lock, &until) != ETIMEDOUT)
-        continue;
-    return notifier->has_ended;
-}
-
-void notifier_stop(struct notifier *notifier, const char *mountpoint)
+void notifier_stop(struct notifier *notifier)
 {
     if (!notifier || notifier->is_joined)
         return;
-    if (!end_thread(notifier)) /* the mount may stay, but all who wait for us get an error */
-        (void)umount2(mountpoint, MNT_FORCE);
+    pthread_mutex_lock(&notifier->lock);
+    notifier->stop = true;
+    pthread_cond_signal(&notifier->asked);
+    pthread_mutex_unlock(&notifier->lock);
     pthread_join(notifier->thread, NULL);
     notifier->is_joined = true;
 }
 
 void notifier_free(struct notifier *notifier)
 {
-    struct notice *notice, *next;
-
     if (!notifier)
         return;
-    HASH_ITER (hh, notifier->waiting, notice, next) {
-        HASH_DEL(notifier->waiting, notice);
-        free(notice);
-    }
+    free_all(notifier->waiting);
     pthread_cond_destroy(&notifier->asked);
-    pthread_cond_destroy(&notifier->ended);
     pthread_mutex_destroy(&notifier->lock);
     free(notifier);
 }
 
-void notifier_expire(struct notifier *notifier, fuse_ino_t parent, const char *name, size_t len)
+void notifier_tell(struct notifier *notifier, fuse_ino_t parent)
 {
-    struct notice *other;
+    struct notice *notice;
 
     if (!notifier)
         return;
-    CLEANUP_FREE struct notice *notice = calloc(1, sizeof(*notice) + len + 1);
+    LOCK_FOR_SCOPE(&notifier->lock);
+    HASH_FIND(hh, notifier->waiting, &parent, sizeof(notice->parent), notice);
+    if (notice || notifier->stop || HASH_COUNT(notifier->waiting) >= WAITING_MAX)
+        return;
+    notice = calloc(1, sizeof(*notice));
     if (!notice)
         return;
-    notice->key_len = sizeof(notice->key) + len;
-    notice->key.parent = parent;
-    memcpy(notice->key.name, name, len);
-    LOCK_FOR_SCOPE(&notifier->lock);
-    if (notifier->stop || HASH_COUNT(notifier->waiting) >= WAITING_MAX)
+    notice->parent = parent;
+    HASH_ADD(hh, notifier->waiting, parent, sizeof(notice->parent), notice);
+    if (notice->refused) {
+        free(notice);
         return;
-    HASH_FIND(hh, notifier->waiting, &notice->key, notice->key_len, other);
-    if (other)
-        return;
-    HASH_ADD_KEYPTR(hh, notifier->waiting, &notice->key, notice->key_len, notice);
-    if (notice->refused)
-        return;
-    if (notifier->waiting == notice)
+    }
+    if (HASH_COUNT(notifier->waiting) == 1)
         pthread_cond_signal(&notifier->asked);
-    notice = NULL; /* now the table's */
 }

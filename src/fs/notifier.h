@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * notifier.h - telling the kernel that a name has to be looked up again.
+ * notifier.h - telling the kernel what others changed.
  */
 #ifndef FOLDFS_FS_NOTIFIER_H
 #define FOLDFS_FS_NOTIFIER_H
 
 #include "fs/fuse.h"
 
+struct foldfs;
 struct notifier;
 
 /* Starts the thread.  0 or a negative errno. */
-int notifier_new(struct fuse_session *session, struct notifier **ret_notifier);
+int notifier_new(struct foldfs *fs, struct notifier **ret_notifier);
 
-/* Ends the thread, before SESSION is destroyed; what is left, and what comes, is not told.  If
- * it waits for a request that nobody will answer, what is mounted on MOUNTPOINT is cut off from
- * its session.  NULL does nothing. */
-void notifier_stop(struct notifier *notifier, const char *mountpoint);
+/* Ends the thread, before the session is destroyed; what is left, and what comes, is not told.
+ * NULL does nothing. */
+void notifier_stop(struct notifier *notifier);
 
 /* After that.  NULL does nothing. */
 void notifier_free(struct notifier *notifier);
 
-/* NAME, of LEN bytes, in the directory with nodeid PARENT, and the attributes of that, are not
- * what the kernel may believe.  Returns at once; any thread, with any lock.  NULL does nothing.
- */
-void notifier_expire(struct notifier *notifier, fuse_ino_t parent, const char *name,
-                     size_t len);
+/* Names changed in the directory with nodeid PARENT.  Returns at once; any thread, with any
+ * lock.  NULL does nothing. */
+void notifier_tell(struct notifier *notifier, fuse_ino_t parent);
 
 #endif

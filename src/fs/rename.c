@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "common.h"
+#include "fold/fold.h"
 #include "fs/dentries.h"
 #include "fs/namelock.h"
 #include "fs/resolve.h"
@@ -256,17 +257,50 @@ static int rename_locked(struct foldfs *fs, struct renaming *renaming)
     return rename_changing(fs, renaming);
 }
 
+/* Does it, and gives the result in *RET_RESULT; false: REQ was answered with an error. */
+static bool rename_names(fuse_req_t req, struct renaming *renaming, fuse_ino_t parent,
+                         const char *name, fuse_ino_t new_parent, const char *new_name,
+                         int *ret_result)
+{
+    struct foldfs *fs = fs_begin_removing(req);
+
+    if (!fs || !target_get(fs, req, parent, name, &renaming->from))
+        return false;
+    bool reached = target_get(fs, req, new_parent, new_name, &renaming->to);
+    if (reached) {
+        *ret_result = rename_locked(fs, renaming);
+        target_put(&renaming->to);
+    }
+    target_put(&renaming->from);
+    return reached;
+}
+
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned int flags)
 {
     struct renaming renaming = {.flags = flags};
-    struct foldfs *fs = fs_begin_removing(req);
+    int r;
 
-    if (!fs || !target_get(fs, req, parent, name, &renaming.from))
+    if (rename_names(req, &renaming, parent, name, new_parent, new_name, &r))
+        fs_reply(req, r);
+}
+
+void rename_spelling(fuse_req_t req, fuse_ino_t parent, const char *name, const char *new_name)
+{
+    struct renaming renaming = {.flags = RENAME_NOREPLACE};
+    struct foldfs *fs = fuse_req_userdata(req);
+    int r;
+
+    if (!fold_equal(name, strlen(name), new_name, strlen(new_name))) {
+        fs_reply(req, -EINVAL);
         return;
-    if (target_get(fs, req, new_parent, new_name, &renaming.to)) {
-        fs_reply(req, rename_locked(fs, &renaming));
-        target_put(&renaming.to);
     }
-    target_put(&renaming.from);
+    if (!rename_names(req, &renaming, parent, name, parent, new_name, &r))
+        return;
+    if (r == 0) /* the kernel did not see it */
+        notifier_tell(fs->notifier, parent);
+    if (r < 0)
+        fs_reply(req, r);
+    else
+        fuse_reply_ioctl(req, 0, NULL, 0);
 }

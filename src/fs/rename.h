@@ -10,4 +10,8 @@
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                const char *new_name, unsigned int flags);
 
+/* Answers an IOCTL that asks for the entry NAME of PARENT to be called NEW_NAME, another
+ * spelling. */
+void rename_spelling(fuse_req_t req, fuse_ino_t parent, const char *name, const char *new_name);
+
 #endif

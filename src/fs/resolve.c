@@ -25,6 +25,9 @@
  * somebody renamed that very entry meanwhile. */
 #define WATCHED_ATTEMPTS 100
 
+/* ... or if he does it in step with us. */
+#define OUT_OF_STEP_AFTER 10
+
 /* The longest time that is waited to fall out of step: some renames. */
 #define OUT_OF_STEP_NS 100000u
 
@@ -183,6 +186,8 @@ int resolve_folded(struct foldfs *fs, const struct target *target,
     }
     int attempts = scan.watch ? WATCHED_ATTEMPTS : RESOLVE_ATTEMPTS;
     for (int attempt = 0; attempt < attempts; attempt++) {
+        if (attempt >= OUT_OF_STEP_AFTER)
+            fall_out_of_step(attempt);
         r = resolve_by_index(fs, &scan, target, ret_resolved);
         if (r == -ENOMEM || r == -ENOSPC)
             break;

@@ -7,9 +7,11 @@
  * leads: so mounts, bind mounts and other roots are what they are for the requester.  Symbolic
  * links are read and their text walked, those of procfs as the requester would see them.
  *
- * The requester has just gone the same way, so that the kernel knows each directory and need
- * not ask us (RESOLVE_CACHED).  If it does not keep them it asks, and a request thread answers,
- * none of which waits for us.
+ * We never ask our own mount: that would be a request that holds us even when we are killed,
+ * and with us the connection that others wait on.  The requester has just gone the same way, so
+ * the kernel knows the directories (RESOLVE_CACHED).  Where it does not keep them, the way goes
+ * on through the nodes, the index and the tree, unless something is mounted on top of ours,
+ * which does not show there.
  *
  * A directory of the mount is recognised by its device, and which one it is by its file handle,
  * which the kernel makes out of the nodeid (fs/fuse/inode.c: fuse_encode_fh).
@@ -26,10 +28,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 
-#include "backing/fsys.h"
 #include "common.h"
+#include "fs/namelock.h"
+#include "fs/resolve.h"
 
 /* Symbolic links in one path, as the kernel has it. */
 #define LINKS_MAX 40
@@ -45,16 +49,36 @@
 /* Where a walk has come to. */
 struct walk {
     const struct walk_question *question;
-    int fd; /* a directory (O_PATH); -1 before the first */
+    struct node *node; /* a directory of ours, pinned; or NULL and: */
+    int fd;            /* a directory (O_PATH); -1 before the first */
     unsigned links;
     char rest[2 * PATH_MAX]; /* of the path */
 };
 
-static void go_to(struct walk *walk, int fd)
+static void leave(struct walk *walk)
 {
+    struct deadline_job *job = walk->question->job;
+
+    if (walk->node && deadline_enter(job)) {
+        node_unpin(walk->question->fs->nodes, walk->node);
+        deadline_leave(job);
+    }
     if (walk->fd >= 0)
         close(walk->fd);
+    walk->node = NULL;
+    walk->fd = -1;
+}
+
+static void go_to(struct walk *walk, int fd)
+{
+    leave(walk);
     walk->fd = fd;
+}
+
+static void go_to_node(struct walk *walk, struct node *node)
+{
+    leave(walk);
+    walk->node = node;
 }
 
 /* Without a request to the file system. */
@@ -98,17 +122,29 @@ static int read_nodeid(int fd, uint64_t *ret_id)
     return 0;
 }
 
-/* Is the walk in the look-up's directory?  1, 0 or a negative errno. */
-static int is_at_parent(const struct walk *walk)
+/* Is the walk in the mount, and at which node?  1, 0 or a negative errno. */
+static int nodeid_here(const struct walk *walk, uint64_t *ret_id)
 {
     struct statx st;
-    uint64_t id = 0;
 
+    if (walk->node) {
+        *ret_id = walk->node->id;
+        return 1;
+    }
     int r = stat_quietly(walk->fd, "", &st);
     if (r < 0 || fsys_dev(&st) != walk->question->dev)
         return r;
-    r = read_nodeid(walk->fd, &id);
-    return r < 0 ? r : id == walk->question->parent;
+    r = read_nodeid(walk->fd, ret_id);
+    return r < 0 ? r : 1;
+}
+
+/* Is the walk in the look-up's directory?  1, 0 or a negative errno. */
+static int is_at_parent(const struct walk *walk)
+{
+    uint64_t id = 0;
+
+    int r = nodeid_here(walk, &id);
+    return r > 0 ? id == walk->question->parent : r;
 }
 
 /* Opens /proc/TID/WHAT, a directory. */
@@ -224,6 +260,10 @@ static int follow_at(struct walk *walk, const char *name, int link_fd)
 
     if (fstatfs(walk->fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC)
         return follow_in_proc(walk, name);
+    uint64_t id = 0;
+    int inside = nodeid_here(walk, &id);
+    if (inside != 0) /* to read it may be a request */
+        return inside < 0 ? inside : -EAGAIN;
     ssize_t n = readlinkat(link_fd, "", target, sizeof(target) - 1);
     if (n < 0)
         return -errno;
@@ -231,23 +271,155 @@ static int follow_at(struct walk *walk, const char *name, int link_fd)
     return follow(walk, target);
 }
 
-/* Opens entry NAME without asking its file system if it can be. */
-static int open_step(int dir_fd, const char *name)
+/* ---- within the mount, without the kernel ---- */
+
+/* Is anything mounted, in the requester's view, on top of ours?  For all we know, if that
+ * cannot be read. */
+static bool anything_on_top(const struct walk *walk)
+{
+    enum { MOUNTS_MAX = 64 };
+    CLEANUP_FREE char *line = NULL;
+    int ours[MOUNTS_MAX], n = 0, id, parent;
+    unsigned major, minor;
+    size_t size = 0;
+    char path[64];
+    bool found = false;
+
+    snprintf(path, sizeof(path), "/proc/%d/mountinfo", (int)walk->question->tid);
+    FILE *mounts = fopen(path, "re");
+    if (!mounts)
+        return true;
+    /* A mount is listed after the one that it is on. */
+    while (!found && getline(&line, &size, mounts) > 0) {
+        if (sscanf(line, "%d %d %u:%u", &id, &parent, &major, &minor) != 4)
+            found = true;
+        for (int i = 0; i < n; i++)
+            found |= ours[i] == parent;
+        if (makedev(major, minor) == walk->question->dev && n < MOUNTS_MAX)
+            ours[n++] = id;
+        found |= n == MOUNTS_MAX;
+    }
+    fclose(mounts);
+    return found;
+}
+
+/* May the requester's root, where ".." stays, be in the mount? */
+static bool root_is_ours(const struct walk *walk)
+{
+    CLEANUP_CLOSE int fd = -1;
+    struct statx st;
+
+    return open_of_requester(walk, "root", &fd) < 0 || stat_quietly(fd, "", &st) < 0 ||
+           fsys_dev(&st) == walk->question->dev;
+}
+
+/* Inside: to the directory with stat ST. */
+static int go_inside(struct walk *walk, const struct statx *st)
+{
+    if (!S_ISDIR(st->stx_mode))
+        return -ENOTDIR;
+    struct node *node = node_find(walk->question->fs->nodes, st);
+    if (!node)
+        return -ESTALE;
+    go_to_node(walk, node);
+    return 0;
+}
+
+static int step_inside(struct walk *walk, const char *name)
+{
+    struct foldfs *fs = walk->question->fs;
+    REACHED_PUT struct reached dir = {0};
+    struct target target = {.parent = walk->node, .name = name, .len = strlen(name)};
+    struct resolved found;
+    char text[PATH_MAX];
+    struct statx st;
+
+    int r = reach_get(fs, walk->node, &dir);
+    if (r < 0)
+        return r;
+    if (strcmp(name, "..") == 0) {
+        if (walk->node->id == NODE_ROOT_ID || root_is_ours(walk))
+            return -EXDEV;
+        r = file_stat(dir.fd, "..", &st);
+        return r < 0 ? r : go_inside(walk, &st);
+    }
+    target.dir = dir;
+    {
+        NAME_LOCK_FOR_SCOPE(lock, name_lock_key(walk->node->id, name, target.len));
+        r = resolve(fs, &target, &found);
+    }
+    if (r < 0)
+        return r;
+    if (found.match == INDEX_ABSENT)
+        return -ENOENT;
+    if (!S_ISLNK(found.st.stx_mode))
+        return go_inside(walk, &found.st);
+    ssize_t n = readlinkat(dir.fd, found.name.bytes, text, sizeof(text) - 1);
+    if (n < 0)
+        return -errno;
+    text[n] = '\0';
+    return follow(walk, text);
+}
+
+/* What step_inside() does, from where the kernel would have to ask. */
+static int step_by_node(struct walk *walk, const char *name)
+{
+    struct deadline_job *job = walk->question->job;
+    uint64_t id = 0;
+
+    int r = nodeid_here(walk, &id);
+    if (r <= 0)
+        return r < 0 ? r : -EXDEV;
+    if (!deadline_enter(job))
+        return -ETIMEDOUT;
+    if (!walk->node) {
+        struct node *node =
+            anything_on_top(walk) ? NULL : node_get_pinned(walk->question->fs->nodes, id);
+        if (node)
+            go_to_node(walk, node);
+    }
+    r = walk->node ? step_inside(walk, name) : -EXDEV;
+    deadline_leave(job);
+    return r;
+}
+
+/* ---- one step ---- */
+
+/* Opens entry NAME: -EAGAIN if the kernel would have to ask us. */
+static int open_step(const struct walk *walk, const char *name)
 {
     struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_CACHED};
-    long fd = syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
+    uint64_t id = 0;
 
-    if (fd >= 0 || (errno != EAGAIN && errno != ENOSYS && errno != EINVAL))
-        return (int)fd;
-    return openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    int inside = nodeid_here(walk, &id);
+    if (inside < 0)
+        return inside;
+    long fd = inside ? syscall(SYS_openat2, walk->fd, name, &how, sizeof(how))
+                     : openat(walk->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : (int)fd;
+}
+
+static int step_by_fd(struct walk *walk, const char *name)
+{
+    struct statx st;
+
+    CLEANUP_CLOSE int fd = open_step(walk, name);
+    if (fd < 0)
+        return fd;
+    int r = stat_quietly(fd, "", &st);
+    if (r < 0)
+        return r;
+    if (S_ISLNK(st.stx_mode))
+        return follow_at(walk, name, fd);
+    go_to(walk, STEAL_FD(fd));
+    return 0;
 }
 
 static int step(struct walk *walk, const char *name)
 {
-    struct statx st;
     int r;
 
-    if (strcmp(name, "..") == 0) {
+    if (strcmp(name, "..") == 0 && !walk->node) {
         r = is_at_root(walk);
         if (r != 0)
             return r < 0 ? r : 0;
@@ -255,18 +427,12 @@ static int step(struct walk *walk, const char *name)
     if (strcmp(name, walk->question->name) == 0) {
         r = is_at_parent(walk);
         if (r != 0)
-            return r < 0 ? r : -EAGAIN;
+            return r < 0 ? r : -EBUSY;
     }
-    CLEANUP_CLOSE int fd = open_step(walk->fd, name);
-    if (fd < 0)
-        return -errno;
-    r = stat_quietly(fd, "", &st);
-    if (r < 0)
-        return r;
-    if (S_ISLNK(st.stx_mode))
-        return follow_at(walk, name, fd);
-    go_to(walk, STEAL_FD(fd));
-    return 0;
+    if (walk->node)
+        return step_by_node(walk, name);
+    r = step_by_fd(walk, name);
+    return r == -EAGAIN || r == -ENOSYS ? step_by_node(walk, name) : r;
 }
 
 /* Takes the next component off what is left; false: there is none. */
@@ -314,6 +480,6 @@ int walk_leads_to_parent(const struct walk_question *question, int dirfd, const 
         r = strcmp(name, ".") == 0 ? 0 : step(&walk, name);
     if (r == 0)
         r = is_at_parent(&walk);
-    go_to(&walk, -1);
+    leave(&walk);
     return r;
 }

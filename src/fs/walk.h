@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "index/index.h"
+#include "fs/deadline.h"
+#include "fs/fs.h"
 
 /* Splits PATH into directory part (may be "") and last component, without slashes at its end;
  * false if that is none that could be renamed. */
@@ -23,7 +24,9 @@ int walk_device(const char *path, uint64_t *ret_dev);
 /* What a walk is for: a look-up of NAME in the directory with nodeid PARENT of the mount with
  * device DEV, which may be a step of the walk itself. */
 struct walk_question {
-    pid_t tid; /* the requester */
+    struct foldfs *fs;
+    struct deadline_job *job; /* in which it runs */
+    pid_t tid;                /* the requester */
     uint64_t dev;
     uint64_t parent;
     const char *name;
