@@ -139,20 +139,20 @@ void step_end(struct step *step)
 
 /* ---- the fixed directories ---- */
 
-static void dir_at(struct process *p, unsigned dir, unsigned spelling, struct at *ret)
+static struct at dir_at(struct process *p, unsigned dir, unsigned spelling)
 {
     unsigned up = (unsigned)dir_parent[dir];
+    struct at at = {.fd = p->behind ? p->below_fd[up] : p->through_fd[up]};
 
-    snprintf(ret->path, sizeof(ret->path), "%s", dir_words[dir][spelling]);
-    ret->fd = p->behind ? p->below_fd[up] : p->through_fd[up];
+    snprintf(at.path, sizeof(at.path), "%s", dir_words[dir][spelling]);
     if (!p->behind && p->cwd_dir == (int)up && chance(p, 2))
-        ret->fd = AT_FDCWD;
+        at.fd = AT_FDCWD;
+    return at;
 }
 
 /* Only the case of its name changes, so that nobody loses it. */
 void dir_respell(struct process *p)
 {
-    struct at from, to;
     struct stat st;
     bool changes;
     unsigned dir = 1 + chance(p, DIRS - 1);
@@ -164,8 +164,7 @@ void dir_respell(struct process *p)
     unsigned new = chance(p, SPELLINGS);
     unsigned flags = chance(p, 4) == 0 ? RENAME_NOREPLACE : 0;
     int want = respell_result(old, new, fixed->spelling, flags, &changes);
-    dir_at(p, dir, old, &from);
-    dir_at(p, dir, new, &to);
+    const struct at from = dir_at(p, dir, old), to = dir_at(p, dir, new);
     int r = rename_at(p, &from, &to, flags);
     if (r != want)
         wrong(p, NULL, "rename %s %s gives %s, not %s", from.path, to.path, error_name(r),

@@ -205,10 +205,12 @@ static void append(char *path, size_t size, const char *text)
 
 void dir_path(struct process *p, unsigned dir, char *ret, size_t size)
 {
+    int up = dir_parent[dir];
+
     snprintf(ret, size, "%s", world->plan.mount);
-    if (dir_parent[dir] > 0)
-        append(ret, size, dir_words[dir_parent[dir]][chance(p, SPELLINGS)]);
-    if (dir > 0)
+    if (up > 0)
+        append(ret, size, dir_words[up][chance(p, SPELLINGS)]);
+    if (up >= 0)
         append(ret, size, dir_words[dir][chance(p, SPELLINGS)]);
 }
 
