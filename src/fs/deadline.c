@@ -87,10 +87,12 @@ static bool read_of_task(pid_t tid, const char *what, char *text, size_t size)
 }
 
 /* Does thread TID of ours sleep because of somebody?  One that runs, or waits for a processor,
- * does not; nor one that waits for the lock of another program's memory, which that program
- * holds while it maps some (wchan of proc(5): what waits for a lock is the caller of that). */
+ * does not; nor one that waits for a lock of ours, or for that of another program's memory,
+ * which that program holds while it maps some (wchan of proc(5): what waits for a lock of the
+ * kernel is the caller of that). */
 static bool sleeps(pid_t tid)
 {
+    static const char *const harmless[] = {"futex", "process_vm_rw"};
     char text[512];
 
     if (!read_of_task(tid, "stat", text, sizeof(text)))
@@ -98,8 +100,12 @@ static bool sleeps(pid_t tid)
     const char *name_end = strrchr(text, ')');
     if (name_end && strncmp(name_end, ") R", 3) == 0)
         return false;
-    return !read_of_task(tid, "wchan", text, sizeof(text)) ||
-           strncmp(text, "process_vm_rw", strlen("process_vm_rw")) != 0;
+    if (!read_of_task(tid, "wchan", text, sizeof(text)))
+        return true;
+    for (size_t i = 0; i < ARRAY_SIZE(harmless); i++)
+        if (strncmp(text, harmless[i], strlen(harmless[i])) == 0)
+            return false;
+    return true;
 }
 
 /* With the lock held. */
