@@ -490,6 +490,7 @@ static enum options_result run_mounted(struct foldfs *fs)
     }
     dentries_stop(fs);
     behind_stop_notifying(fs);
+    deadline_pool_free(STEAL_PTR(fs->helpers)); /* it may answer, up to here */
     fuse_session_unmount(fs->session);
     return result;
 }
