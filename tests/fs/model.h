@@ -37,7 +37,7 @@ enum {
     PATH_SIZE = 512,
     CONTENT_SIZE = 128,
     HISTORY = 24, /* last steps of a class, for a report */
-    HISTORY_SIZE = 120,
+    HISTORY_SIZE = 240,
 };
 
 #define MS INT64_C(1000000) /* in nanoseconds */

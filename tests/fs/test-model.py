@@ -77,7 +77,7 @@ def command(mount, checks, behind, seed, seconds=0):
 
 def run_model(*arguments, **options):
     return subprocess.run(command(*arguments, **options), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)
+                          stderr=subprocess.STDOUT, text=True, errors='replace', check=False)
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def threads_left(mount):
 def kill_in_the_middle(options, seed):
     with mounted_with(options, True) as mount, \
             subprocess.Popen(command(mount, 1 << 40, True, seed), stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True) as model:
+                             stderr=subprocess.STDOUT, text=True, errors='replace') as model:
         time.sleep(0.3 + seed % 5 / 10)
         if model.poll() is not None:
             raise Failure(f'it ended before: {model.stdout.read()}')
