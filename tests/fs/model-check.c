@@ -20,7 +20,7 @@
 
 enum {
     ASKED_SPELLINGS = 2, /* besides the one on disk */
-    WAIT_ONE_IN = 8,     /* of the answers that are old, and may be */
+    WAIT_ONE_IN = 32,    /* of the answers that are old, and may be */
     WAIT_US = 2000,
     SAID_SIZE = 1024,
 };

@@ -80,6 +80,14 @@ static struct before before_of(const struct place *place)
     return before;
 }
 
+static void extend(_Atomic int64_t *until, int64_t bound)
+{
+    int64_t now = now_ns();
+
+    if (atomic_load(until) < now + bound)
+        atomic_store(until, now + bound);
+}
+
 /* Sets what is uncertain after the change. */
 static void make_uncertain(const struct before *before)
 {
@@ -90,9 +98,11 @@ static void make_uncertain(const struct before *before)
         return;
     bool respelled = before->place.entry->object == before->entry.object;
     if (plan->unwatched)
-        atomic_store(&class->settle_until, now_ns() + plan->settle_bound);
-    if (before->entry.object && (plan->fast || (before->is_dir && !respelled)))
-        atomic_store(&class->names_until, now_ns() + plan->names_bound);
+        extend(&class->settle_until, plan->settle_bound);
+    if (before->is_dir && !respelled)
+        extend(&class->names_until, plan->dirs_bound);
+    else if (before->entry.object && plan->fast)
+        extend(&class->names_until, plan->names_bound);
 }
 
 static void change_behind(struct change *change, const struct operation *op)

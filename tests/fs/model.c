@@ -225,7 +225,7 @@ static bool number(const char *text, const char *key, uint64_t *ret)
 static bool parse(int argc, char *argv[], struct plan *ret)
 {
     uint64_t seed = 1, workers = 6, noises = 2, changers = 0, seconds = 0, fast = 0;
-    uint64_t unwatched = 0, names = 0, attr = 0, settle = 0, checks = 0;
+    uint64_t unwatched = 0, dirs = 0, names = 0, attr = 0, settle = 0, checks = 0;
 
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -237,6 +237,7 @@ static bool parse(int argc, char *argv[], struct plan *ret)
                  !number(arg, "workers", &workers) && !number(arg, "noise", &noises) &&
                  !number(arg, "changers", &changers) && !number(arg, "seconds", &seconds) &&
                  !number(arg, "fast", &fast) && !number(arg, "unwatched", &unwatched) &&
+                 !number(arg, "dirs_bound_ms", &dirs) &&
                  !number(arg, "names_bound_ms", &names) &&
                  !number(arg, "attr_bound_ms", &attr) &&
                  !number(arg, "settle_bound_ms", &settle))
@@ -250,6 +251,7 @@ static bool parse(int argc, char *argv[], struct plan *ret)
     ret->seconds = (unsigned)seconds;
     ret->fast = fast != 0;
     ret->unwatched = unwatched != 0;
+    ret->dirs_bound = (int64_t)dirs * MS;
     ret->names_bound = (int64_t)names * MS;
     ret->attr_bound = (int64_t)attr * MS;
     ret->settle_bound = (int64_t)settle * MS;
@@ -273,14 +275,14 @@ static void start_all(const struct plan *plan)
 static void last_check(const struct plan *plan)
 {
     struct process p = process_make(n_children);
-    int64_t wait = plan->names_bound;
+    const int64_t bounds[] = {plan->dirs_bound, plan->names_bound, plan->attr_bound,
+                              plan->settle_bound};
+    int64_t longest = 0;
 
-    if (plan->attr_bound > wait)
-        wait = plan->attr_bound;
-    if (plan->settle_bound > wait)
-        wait = plan->settle_bound;
+    for (unsigned i = 0; i < ARRAY_SIZE(bounds); i++)
+        longest = bounds[i] > longest ? bounds[i] : longest;
     if (plan->changers > 0)
-        usleep((unsigned)(wait / 1000));
+        usleep((unsigned)(longest / 1000));
     open_dirs(&p);
     check_all(&p);
 }

@@ -93,8 +93,9 @@ struct plan {
     unsigned seconds; /* then it is over too; 0: no limit */
     bool fast;        /* the kernel may keep all exact names */
     bool unwatched;   /* foldfs is not told of changes behind the mount */
-    /* How long after a change behind the mount: ns. */
-    int64_t names_bound, attr_bound, settle_bound;
+    /* How long after a change behind the mount, in ns: names of directories, other names,
+     * attributes, what an unwatched foldfs knows. */
+    int64_t dirs_bound, names_bound, attr_bound, settle_bound;
 };
 
 struct counters {

@@ -29,14 +29,14 @@ END_S = 30    # after the daemon is gone
 DAEMON_GONE = [text for error in (errno.ENOTCONN, errno.ECONNABORTED)
                for text in (errno.errorcode[error], os.strerror(error))]
 
-# Till when the kernel may answer with what was so before a change behind the mount: names are
-# expired, attributes only time out.  Where nothing is watched both do.  Processes that share two
-# processors may be late by SLACK_MS.
+# Till when the kernel may answer with what was so before a change behind the mount: names of files
+# are expired, those of directories and attributes only time out.  Where nothing is watched all do.
+# Processes that share two processors may be late by SLACK_MS.
 EXPIRED_MS = 100
 SLACK_MS = 500
-TIMEOUT_S = 1      # of attributes, and of names where they are not expired
-LONG_TIMEOUT_S = 60
-SETTLE_MS = 1000   # for foldfs to know of all that happens in a tree that is not watched
+TIMEOUT_S = 1       # of names and attributes
+LONG_TIMEOUT_S = 60  # where nobody changes the tree behind the mount
+SETTLE_MS = 1000    # for foldfs to know of all that happens in a tree that is not watched
 
 
 def built(name):
@@ -56,21 +56,20 @@ def need_kernel_for(options):
         raise Skip('the kernel has no passthrough')
 
 
-def timeouts(options, behind):
-    """Long ones, where nothing may rest on their end."""
-    attr = TIMEOUT_S if behind else LONG_TIMEOUT_S
-    entry = TIMEOUT_S if behind and 'without=watch' in options else LONG_TIMEOUT_S
-    return f'attr_timeout={attr},entry_timeout={entry}'
+def timeouts(behind):
+    seconds = TIMEOUT_S if behind else LONG_TIMEOUT_S
+    return f'attr_timeout={seconds},entry_timeout={seconds}'
 
 
 def command(mount, checks, behind, seed, seconds=0):
     watched = not mount.is_without('watch')
-    names = EXPIRED_MS if watched else TIMEOUT_S * 1000
+    timeout = TIMEOUT_S * 1000 + SLACK_MS
+    expired = EXPIRED_MS + SLACK_MS if watched else timeout
     arguments = {
         'mount': mount.path, 'source': mount.source, 'checks': checks, 'seed': seed,
         'seconds': seconds, 'changers': int(behind), 'fast': int(mount.has_option('cache=fast')),
-        'unwatched': int(not watched), 'names_bound_ms': names + SLACK_MS,
-        'attr_bound_ms': TIMEOUT_S * 1000 + SLACK_MS, 'settle_bound_ms': SETTLE_MS + SLACK_MS,
+        'unwatched': int(not watched), 'dirs_bound_ms': timeout, 'names_bound_ms': expired,
+        'attr_bound_ms': timeout, 'settle_bound_ms': SETTLE_MS + SLACK_MS,
     }
     return [built('model'), *(f'{key}={value}' for key, value in arguments.items())]
 
@@ -84,7 +83,7 @@ def run_model(*arguments, **options):
 def mounted_with(options, behind):
     need_kernel_for(options)
     with Area('ext4') as area, \
-            Mount(area.dir('source'), f'{options},{timeouts(options, behind)}') as mount:
+            Mount(area.dir('source'), f'{options},{timeouts(behind)}') as mount:
         yield mount
 
 
