@@ -39,7 +39,7 @@
 
 /* Seconds between checkpoints: what is scanned again after a crash was changed since the last.
  */
-#define CHECKPOINT_S 15
+#define CHECKPOINT_S 5
 
 /* How long the end of the daemon before us is waited for: 5 s in steps of 50 ms. */
 #define BUSY_PAUSE_NS 50000000L
