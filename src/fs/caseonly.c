@@ -30,6 +30,7 @@
 
 /* How long its memory, and the directories of its paths, may keep our thread asleep: pages that
  * nobody provides have been seen by the kernel just before; directories may be on a disk. */
+#define AWAKE_PATIENCE_NS  INT64_C(1500000000) /* by ourselves */
 #define MEMORY_PATIENCE_NS INT64_C(5000000)
 #define WALK_PATIENCE_NS   INT64_C(100000000)
 
@@ -40,6 +41,7 @@ struct question {
     struct found_entry found;
     struct walk_question walk;
     struct rename_call call;
+    bool is_awake; /* what it calls is not known yet */
     struct index_name name;
     int answer; /* run()'s: 1, 0, or a negative errno */
 };
@@ -55,6 +57,12 @@ static int find_answer(struct question *q)
     char old_path[PATH_MAX], new_path[PATH_MAX], old_dir[PATH_MAX], new_dir[PATH_MAX];
     struct index_name old_last, new_last;
 
+    if (q->is_awake) {
+        deadline_stage(&q->job, AWAKE_PATIENCE_NS);
+        enum requester_call what = requester_wait(q->walk.tid, &q->call);
+        if (what != REQUESTER_RENAMES || q->call.flags & RENAME_EXCHANGE)
+            return what == REQUESTER_RENAMES || what == REQUESTER_ELSEWHERE ? 0 : -ENODATA;
+    }
     deadline_stage(&q->job, MEMORY_PATIENCE_NS);
     int r = requester_read_path(q->walk.tid, q->call.new_path, new_path);
     if (r == 0)
@@ -114,7 +122,7 @@ static void answer(struct deadline_job *job, bool done)
 
 static struct question *question_new(struct foldfs *fs, fuse_req_t req,
                                      const struct target *target,
-                                     const struct found_entry *found,
+                                     const struct found_entry *found, enum requester_call what,
                                      const struct rename_call *call)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
@@ -134,6 +142,7 @@ static struct question *question_new(struct foldfs *fs, fuse_req_t req,
                  .parent = target->parent->id,
                  .name = q->name.bytes},
         .call = *call,
+        .is_awake = what == REQUESTER_AWAKE,
     };
     q->name.len = (uint8_t)target->len;
     memcpy(q->name.bytes, target->name, target->len + 1);
@@ -143,20 +152,23 @@ static struct question *question_new(struct foldfs *fs, fuse_req_t req,
 bool caseonly_takes(struct foldfs *fs, fuse_req_t req, const struct target *target,
                     const struct found_entry *found)
 {
-    struct rename_call call;
+    struct rename_call call = {0};
 
-    switch (requester_look(fuse_req_ctx(req)->pid, &call)) {
+    enum requester_call what = requester_look(fuse_req_ctx(req)->pid, &call);
+    switch (what) {
     case REQUESTER_ELSEWHERE:
         return false;
     case REQUESTER_UNSEEN:
         count_unseen(fs, "its system call");
         return false;
     case REQUESTER_RENAMES:
+        if (call.flags & RENAME_EXCHANGE)
+            return false;
+        break;
+    case REQUESTER_AWAKE:
         break;
     }
-    if (call.flags & RENAME_EXCHANGE)
-        return false;
-    struct question *q = question_new(fs, req, target, found, &call);
+    struct question *q = question_new(fs, req, target, found, what, &call);
     if (!q)
         return false;
     deadline_run(fs->helpers, &q->job);

@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -21,9 +22,10 @@
 
 #define ARGUMENTS 6
 
-/* How long a thread is given to fall asleep: a tenth of a second at most. */
-#define MOMENT_NS 50000
-#define MOMENTS   1000
+/* How often a thread that is not asleep is looked at, without and with a pause. */
+#define GLANCES   4
+#define MOMENT_NS 200000
+#define MOMENTS   5000
 
 /* Descriptors that each thread of ours keeps. */
 #define REQUESTERS_KEPT 4u
@@ -43,7 +45,7 @@ struct call {
 };
 
 /* What is in /proc/TID/syscall; -EAGAIN if the thread is not asleep. */
-static int read_call_once(int fd, struct call *ret_call)
+static int read_call(int fd, struct call *ret_call)
 {
     char text[256];
     ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
@@ -61,22 +63,6 @@ static int read_call_once(int fd, struct call *ret_call)
                      &ret_call->pc);
     bool calls = got == 3 + ARGUMENTS && ret_call->number >= 0 && ret_call->pc != 0;
     return calls ? 0 : -ENODATA;
-}
-
-/* A thread that has just sent its request, or was woken by a signal, is not asleep yet, or for
- * a moment; nor is one that waits for a processor. */
-static int read_call(int fd, struct call *ret_call)
-{
-    const struct timespec moment = {.tv_nsec = MOMENT_NS};
-
-    for (int i = 0; i < MOMENTS; i++) {
-        if (i > 0)
-            nanosleep(&moment, NULL);
-        int r = read_call_once(fd, ret_call);
-        if (r != -EAGAIN)
-            return r;
-    }
-    return -EAGAIN;
 }
 
 /* The last requesters of this thread of ours: opening the file costs more than reading it.  A
@@ -186,19 +172,15 @@ static bool has_flags(long number)
 #endif
 }
 
-enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
+static enum requester_call what_is_called(const struct call *call, struct rename_call *ret_call)
 {
-    struct call call;
-
-    if (tid <= 0 || read_call_of(tid, &call) < 0)
-        return REQUESTER_UNSEEN;
-    switch (call.number) {
+    switch (call->number) {
 #ifdef SYS_rename
     case SYS_rename:
 #ifdef RENAME_32
     case RENAME_32:
 #endif
-        *ret_call = (struct rename_call){AT_FDCWD, AT_FDCWD, call.args[0], call.args[1], 0};
+        *ret_call = (struct rename_call){AT_FDCWD, AT_FDCWD, call->args[0], call->args[1], 0};
         return REQUESTER_RENAMES;
 #endif
 #ifdef SYS_renameat
@@ -210,11 +192,11 @@ enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
     case RENAMEAT2_32:
 #endif
         *ret_call = (struct rename_call){
-            .old_dirfd = (int)call.args[0],
-            .old_path = call.args[1],
-            .new_dirfd = (int)call.args[2],
-            .new_path = call.args[3],
-            .flags = has_flags(call.number) ? (unsigned int)call.args[4] : 0,
+            .old_dirfd = (int)call->args[0],
+            .old_path = call->args[1],
+            .new_dirfd = (int)call->args[2],
+            .new_path = call->args[3],
+            .flags = has_flags(call->number) ? (unsigned int)call->args[4] : 0,
         };
         return REQUESTER_RENAMES;
     case SYS_io_uring_enter:
@@ -222,6 +204,37 @@ enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
     default:
         return REQUESTER_ELSEWHERE;
     }
+}
+
+/* A thread that has just sent its request, or was woken by a signal, is not asleep yet, or for
+ * a moment; nor is one that waits for a processor. */
+enum requester_call requester_look(pid_t tid, struct rename_call *ret_call)
+{
+    struct call call;
+    int r = -EAGAIN;
+
+    if (tid <= 0)
+        return REQUESTER_UNSEEN;
+    for (int i = 0; i < GLANCES && r == -EAGAIN; i++) {
+        if (i > 0)
+            sched_yield();
+        r = read_call_of(tid, &call);
+    }
+    if (r < 0)
+        return r == -EAGAIN ? REQUESTER_AWAKE : REQUESTER_UNSEEN;
+    return what_is_called(&call, ret_call);
+}
+
+enum requester_call requester_wait(pid_t tid, struct rename_call *ret_call)
+{
+    const struct timespec moment = {.tv_nsec = MOMENT_NS};
+    enum requester_call call = REQUESTER_AWAKE;
+
+    for (int i = 0; i < MOMENTS && call == REQUESTER_AWAKE; i++) {
+        nanosleep(&moment, NULL);
+        call = requester_look(tid, ret_call);
+    }
+    return call;
 }
 
 int requester_read_path(pid_t tid, uint64_t address, char ret_path[PATH_MAX])

@@ -20,11 +20,15 @@ enum requester_call {
     REQUESTER_ELSEWHERE, /* in some other system call */
     REQUESTER_RENAMES,
     REQUESTER_UNSEEN, /* we may not look, or it is no thread that calls */
+    REQUESTER_AWAKE,  /* it does not wait yet: look again */
 };
 
 /* What is thread TID (0: not of this pid namespace), which waits for our answer, called for?
  * Does not block.  *ret_call is set for REQUESTER_RENAMES. */
 enum requester_call requester_look(pid_t tid, struct rename_call *ret_call);
+
+/* The same after REQUESTER_AWAKE: looks again for a second or a little more. */
+enum requester_call requester_wait(pid_t tid, struct rename_call *ret_call);
 
 /* Reads the path at ADDRESS in TID's memory.  Blocks as long as whoever serves that page likes.
  * 0, or a negative errno. */
