@@ -331,6 +331,7 @@ def read_until_end(pipe, pid, on_hang):
 def run_side(function, side, on_hang):
     back, out = os.pipe()
     sys.stdout.flush()
+    mounted.has_tmpfile()  # asked now: the child may become one who cannot ask
     pid = os.fork()
     if pid == 0:
         try:

@@ -100,8 +100,8 @@ static int rename_by_int80(const char *old, const char *new)
 
     if (low == MAP_FAILED || strlen(old) >= 4096 || strlen(new) >= 4096)
         return NO_SUCH_WAY;
-    strcpy(low, old);
-    strcpy(low + 4096, new);
+    memcpy(low, old, strlen(old) + 1);
+    memcpy(low + 4096, new, strlen(new) + 1);
     __asm__ volatile("int $0x80"
                      : "=a"(result)
                      : "a"(I386_RENAME), "b"(low), "c"(low + 4096)
@@ -123,7 +123,7 @@ static int rename_by_vfork(const char *old, const char *new)
     pid_t pid = vfork(); // NOLINT: it is what is tested
 
     if (pid == 0) {
-        long r = syscall(SYS_renameat2, AT_FDCWD, old, AT_FDCWD, new, 0);
+        long r = syscall(SYS_renameat2, AT_FDCWD, old, AT_FDCWD, new, 0); // NOLINT: the same
         _exit(r == 0 ? 0 : 1);
     }
     return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
