@@ -162,7 +162,8 @@ static inline uint8_t record_salt(const struct gen *gen, uint64_t offset, unsign
 static inline uint64_t record_state_make(const struct gen *gen, uint64_t offset,
                                          uint64_t number_and_removed)
 {
-    return word_make(number_and_removed, record_salt(gen, offset, 0));
+    return word_make(number_and_removed | state_check(gen->seed, offset, number_and_removed),
+                     record_salt(gen, offset, 0));
 }
 
 /* Stores {number, removed} into a record. */
@@ -180,8 +181,8 @@ static inline bool record_get_state(const struct gen *gen, const struct view_of_
 {
     uint64_t word = atomic_load_explicit(&v->record->state, memory_order_acquire);
 
-    *ret_state = word & PAYLOAD_MASK;
-    return word_valid(word, record_salt(gen, v->offset, 0));
+    *ret_state = word & (NUMBER_MASK | STATE_REMOVED);
+    return word == record_state_make(gen, v->offset, *ret_state);
 }
 
 /* The link of LEVEL (LINK_BASE: the one in the header) leads to *RET_OFFSET, 0 for nowhere;

@@ -100,7 +100,7 @@ static int reserve(struct index *index, uint64_t upto)
         return 0;
     struct manifest m = index->manifest;
     m.reserved = upto + RESERVE_NUMBERS;
-    if (m.reserved > KEY_MASK)
+    if (m.reserved > NUMBER_MASK)
         return -ENOSPC;
     int r = manifest_write(index->dirfd, &m);
     if (r < 0) {
