@@ -107,6 +107,7 @@ def mount_inside_makes_auto_strict():
             Mount(area.dir('source'), 'cache=auto,entry_timeout=1,attr_timeout=1000') as mount:
         below, through = mount.source, mount.path
         os.mkdir(os.path.join(below, 'Dir'))
+        time.sleep(0.5)  # the kernel has been told of that, which drops what is mounted at once
         mounted.run('mount', '--bind', other.path, os.path.join(through, 'Dir'))
         try:
             make(os.path.join(through, 'Dir', 'Over'))

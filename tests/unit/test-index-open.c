@@ -16,7 +16,7 @@
 #include "index/internal.h"
 #include "log.h"
 
-static bool disk_is_full;
+static _Atomic bool disk_is_full; /* the index has threads of its own */
 
 /* Is FD a file in memory? */
 static bool is_memfd(int fd)
