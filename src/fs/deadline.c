@@ -21,7 +21,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "backing/creds.h"
@@ -55,14 +54,6 @@ struct deadline_pool {
     bool stop;
     bool left; /* its owner is gone: the last thread frees it */
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 static struct timespec in_ns(int64_t ns)
 {
@@ -135,7 +126,7 @@ static void answer(struct deadline_pool *pool, struct deadline_job *job, bool do
 /* Answers one job that is overdue; false: none is. */
 static bool answer_one(struct deadline_pool *pool)
 {
-    int64_t now = now_ns();
+    int64_t now = monotonic_ns();
     struct deadline_job *job;
 
     DL_FOREACH (pool->running, job) {
@@ -176,7 +167,7 @@ static void *watch(void *arg)
             pthread_cond_wait(&pool->to_watch, &pool->lock);
             continue;
         }
-        const struct timespec until = in_ns(now_ns() + LOOK_NS);
+        const struct timespec until = in_ns(monotonic_ns() + LOOK_NS);
         while (!pool->stop &&
                pthread_cond_timedwait(&pool->changed, &pool->lock, &until) != ETIMEDOUT)
             continue;
@@ -211,7 +202,7 @@ static struct deadline_job *take_job(struct deadline_pool *pool)
     DL_DELETE(pool->waiting, job);
     DL_APPEND(pool->running, job);
     job->tid = gettid();
-    job->began_ns = now_ns();
+    job->began_ns = monotonic_ns();
     return job;
 }
 
@@ -296,7 +287,7 @@ static bool enqueue(struct deadline_pool *pool, struct deadline_job *job)
     if (pool->stop || has_too_many_overdue(pool, job->uid) || !have_watcher(pool) ||
         !have_thread(pool))
         return false;
-    job->asked_ns = now_ns();
+    job->asked_ns = monotonic_ns();
     job->patience_ns = LOOK_NS;
     DL_APPEND(pool->waiting, job);
     pthread_cond_signal(&pool->asked);
@@ -316,7 +307,7 @@ void deadline_run(struct deadline_pool *pool, struct deadline_job *job)
 void deadline_stage(struct deadline_job *job, int64_t patience_ns)
 {
     LOCK_FOR_SCOPE(&job->pool->lock);
-    job->began_ns = now_ns();
+    job->began_ns = monotonic_ns();
     job->patience_ns = patience_ns;
 }
 
@@ -400,7 +391,7 @@ void deadline_pool_free(struct deadline_pool *pool)
     answer_all(pool);
     while (anybody_inside(pool))
         pthread_cond_wait(&pool->changed, &pool->lock);
-    const struct timespec until = in_ns(now_ns() + END_WAIT_NS);
+    const struct timespec until = in_ns(monotonic_ns() + END_WAIT_NS);
     while (pool->threads > 0 &&
            pthread_cond_timedwait(&pool->changed, &pool->lock, &until) != ETIMEDOUT)
         continue;

@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include "common.h"
 #include "fault.h"
@@ -39,14 +38,6 @@
 /* Notifications that older headers do not have. */
 #define NOTIFY_INC_EPOCH  8
 #define EPOCH_SINCE_MINOR 44
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
 
 int dentries_init(struct foldfs *fs, const struct fuse_conn_info *conn)
 {
@@ -78,8 +69,9 @@ static bool may_be_kept(const struct foldfs *fs)
 {
     if (!atomic_load(&fs->may_be_fast))
         return false;
-    return dentries_are_kept(fs) || (double)(now_ns() - atomic_load(&fs->mounted_inside_ns)) <=
-                                        fs->options->entry_timeout * 1e9;
+    return dentries_are_kept(fs) ||
+           (double)(monotonic_ns() - atomic_load(&fs->mounted_inside_ns)) <=
+               fs->options->entry_timeout * 1e9;
 }
 
 static void make_all_stale(struct foldfs *fs)
@@ -146,7 +138,7 @@ static bool look_inside(FILE *mounts, const char *dir)
 static void set_inside(struct foldfs *fs, bool inside)
 {
     if (inside && !atomic_load(&fs->mounted_inside))
-        atomic_store(&fs->mounted_inside_ns, now_ns());
+        atomic_store(&fs->mounted_inside_ns, monotonic_ns());
     atomic_store(&fs->mounted_inside, inside);
 }
 

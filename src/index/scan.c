@@ -14,16 +14,6 @@
  */
 #include "index/internal.h"
 
-#include <time.h>
-
-static int64_t monotonic_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 /* Ends the wait of others; the caller holds dir->lock. */
 static void detach(struct index_scan *scan)
 {

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import subprocess
-import sys
 
 import mounted
 import tap
@@ -132,15 +131,4 @@ def nonsense_harms_nobody():
         expect_equal(ctl('status', mount.path)[0], 0)
 
 
-def main():
-    word = tap.arguments().k
-    for function in suite.tests:
-        if word in function.__name__:
-            def whole():
-                mounted.need_foldfs()
-                function()
-            tap.run_one(function.__name__, whole)
-    sys.exit(tap.status())
-
-
-main()
+mounted.run_each(suite)

@@ -8,7 +8,6 @@ import fcntl
 import os
 import random
 import subprocess
-import sys
 import time
 
 import mounted
@@ -427,15 +426,4 @@ def copied_up_file_of_an_overlay_stays_one_file():
             mounted.run('umount', top)
 
 
-def main():
-    word = tap.arguments().k
-    for function in suite.tests:
-        if word in function.__name__:
-            def whole():
-                mounted.need_foldfs()
-                function()
-            tap.run_one(function.__name__, whole)
-    sys.exit(tap.status())
-
-
-main()
+mounted.run_each(suite)

@@ -4,7 +4,6 @@
 soon after it was changed behind the mount, or by another spelling; what is in use stays."""
 import os
 import platform
-import sys
 import time
 
 import mounted
@@ -155,15 +154,4 @@ def removal_by_another_spelling_ends_the_exact_name():
                     os.unlink(path(name))
 
 
-def main():
-    word = tap.arguments().k
-    for function in suite.tests:
-        if word in function.__name__:
-            def whole():
-                mounted.need_foldfs()
-                function()
-            tap.run_one(function.__name__, whole)
-    sys.exit(tap.status())
-
-
-main()
+mounted.run_each(suite)

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 
 import mounted
@@ -584,15 +583,4 @@ def mount_in_place_comes_back_after_a_crash():
             mount.remove()
 
 
-def main():
-    word = tap.arguments().k
-    for function in suite.tests:
-        if word in function.__name__:
-            def whole():
-                mounted.need_foldfs()
-                function()
-            tap.run_one(function.__name__, whole)
-    sys.exit(tap.status())
-
-
-main()
+mounted.run_each(suite)
