@@ -3,6 +3,7 @@
  * index-unit.c - see index-unit.h.
  */
 #include "index-unit.h"
+#include "suite.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -146,10 +147,5 @@ int unit_run(const char *name, TCase *tests)
     tcase_add_checked_fixture(tests, NULL, unit_remove_folder);
     tcase_set_timeout(tests, 600); /* seconds; a loaded machine with the thread sanitizer */
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

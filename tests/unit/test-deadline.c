@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "fs/deadline.h"
+#include "suite.h"
 
 #define ALICE 60001u
 #define BOB   60002u
@@ -394,10 +395,5 @@ int main(void)
     tcase_add_test(tests, end_of_an_unused_or_no_pool);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -17,6 +17,7 @@
 
 #include "backing/file.h"
 #include "common.h"
+#include "suite.h"
 
 static char directory[] = "/var/tmp/foldfs-test-file-XXXXXX";
 
@@ -184,10 +185,5 @@ int main(void)
     tcase_add_test(tests, xattr_answers_as_the_system_call_does);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

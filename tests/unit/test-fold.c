@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "fold/fold.h"
+#include "suite.h"
 
 enum {
     UNITS = 0x10000,
@@ -352,10 +353,5 @@ int main(void)
     suite_add_tcase(suite, tests);
 
     seed();
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -19,6 +19,7 @@
 
 #include "log.h"
 #include "common.h"
+#include "suite.h"
 
 enum {
     FLOOD = 1000,        /* lines: far more than any burst */
@@ -294,10 +295,5 @@ int main(void)
     tcase_add_test(tests, threads_lose_no_count);
     suite_add_tcase(suite, tests);
 
-    SRunner *runner = srunner_create(suite);
-    srunner_set_tap(runner, "-");
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }
